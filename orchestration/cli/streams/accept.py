@@ -1,4 +1,4 @@
-"""`frazil accept`: an operator's answer to a stream that has stopped."""
+"""Command `frazil accept`: an operator's answer to a stream that has stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from resources.deployment import Deployment
 
 
 def decision_lines(stamped: Mapping[str, Decision], *, done: bool = True) -> list[str]:
-    """What was, or is to be, recorded, as lines: the tables, and every range that the answer is about."""
+    """Lines about the recorded decision, or the one to be recorded: its tables, and each range of offsets."""
     if not stamped:
         return ["The table is begun anew; no other table had to be told."] if done else []
     lines = [f"{'Recorded' if done else 'To be recorded'} on {', '.join(stamped)}."]
@@ -37,7 +37,7 @@ def decision_lines(stamped: Mapping[str, Decision], *, done: bool = True) -> lis
 
 
 def decision_facts(stamped: Mapping[str, Decision]) -> list[dict[str, Any]]:
-    """What was, or is to be, recorded, as JSON: of each table its ranges, by what becomes of them."""
+    """Recorded decision, or the one to be recorded, as JSON: for each table, the ranges of offsets by outcome."""
     return [
         {"table": name}
         | {
@@ -104,7 +104,7 @@ def accept(
         )
     spec = deployment.stream(stream)
     settings = deployment.settings()
-    # A stream that has never run waits for no answer, and no catalog is made for it.
+    # A stream that has never run needs no answer, and no catalog is created for it.
     opened_catalog(settings, stream).close()
     lost = list[str]()
 

@@ -1,4 +1,4 @@
-"""`frazil backfill`: land a range of offsets that a stream did not read, beside it."""
+"""Command `frazil backfill`: lands a range of offsets that a stream did not read, while the stream may run."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _SHOWN_RANGES = 3
 
 
 class EndOption(click.ParamType):
-    """An end of a range: an offset, `earliest`, `latest`, or a time as `--since` takes it."""
+    """Parameter type of a range's end: an offset, `earliest`, `latest`, or a time as in `--since`."""
 
     name = "end"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """What the help shows as the option's value."""
+        """Name of the option's value in the help."""
         return "WHERE"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> End:
-        """The end.
+        """Parse the end.
 
         Raises:
-            FrazilError: It is none of the forms.
+            FrazilError: The text has none of the forms.
         """
         text = str(value).strip()
         if text == "earliest" or text == "latest":
@@ -106,10 +106,11 @@ def backfill(
 
 
 def backfill_facts(plan: BackfillPlan, result: BackfillResult | None) -> dict[str, Any]:
-    """A backfill as JSON.
+    """Backfill as JSON.
 
     Args:
-        result: What it did; None of a plan.
+        plan: Plan of the backfill.
+        result: Result of the backfill; None if only planned.
     """
     counts = result.counts if result else Counts()
     return {
@@ -160,7 +161,7 @@ def _print_plan(plan: BackfillPlan) -> None:
 
 
 def plan_sentences(plan: BackfillPlan) -> Iterator[str]:
-    """What a plan says beside its ranges."""
+    """Yield the sentences about a plan beside its ranges."""
     yield (
         f"{plan.stream}: {plan.offsets:,} offsets are to be landed."
         if plan.offsets

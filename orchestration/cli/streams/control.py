@@ -1,4 +1,4 @@
-"""`frazil start`, `stop`, `pause`, `resume`, `restart`: what an operator does to streams."""
+"""Commands `frazil start`, `stop`, `pause`, `resume`, `restart` and `flush`: an operator's control of streams."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def carry_out_control(
     """Carry a control action out, as a run if possible.
 
     Returns:
-        What it came to, and why there is no run of it; None if there is one.
+        Result of the action, and the reason why Dagster has no run of it; None if it has one.
 
     Raises:
-        FrazilError: It could not be done.
+        FrazilError: The action failed.
     """
     tags = {**control_tags(config), MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS)}
     return ledger.run(control_job_of, act, config, control_run_config(config), tags)
@@ -133,7 +133,7 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
     found = [
         spec.stream for spec in specs if spec.continuous or action not in (StreamAction.start, StreamAction.restart)
     ]
-    # A stream whose file is broken or gone has a state folder, and can be stopped by all means.
+    # A stream without a valid file can be stopped, too, as its state folder remains.
     settings = deployment.settings()
     if action is StreamAction.restart:
         stopped = [stream for stream in found if _is_stopped(stream_folder(settings, stream).store)]
@@ -147,10 +147,10 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
 
 
 def _show_plan(deployment: Deployment, streams: list[str], action: StreamAction, *, as_json: bool) -> None:
-    """Show how streams stand and what an action would make of them.
+    """Show the state of streams, and the effect that an action would have.
 
     Raises:
-        FrazilError: There is no such stream, or nobody can tell how it stands.
+        FrazilError: A stream does not exist, or its state is uncertain.
     """
     settings, plans = deployment.settings(), list[dict[str, Any]]()
     launched = {*streams_with(settings, LAUNCH_KEY)}
@@ -173,7 +173,7 @@ def _show_plan(deployment: Deployment, streams: list[str], action: StreamAction,
 
 
 def streams_by_driver(deployment: Deployment, streams: list[str]) -> list[list[str]]:
-    """The streams that the driver of one group carries, together; any other by itself, as a driver's start is heavy."""
+    """Batches of streams: the streams of one driver group together, every other stream alone."""
     if len(streams) == 1:
         return [streams]
     specs, _ = deployment.streams()
@@ -187,10 +187,10 @@ def streams_by_driver(deployment: Deployment, streams: list[str]) -> list[list[s
 
 
 def begin_controls(deployment: Deployment, configs: list[ControlConfig]) -> list[Act]:
-    """What carries out each of some actions; several are begun before they are waited for, in threads.
+    """Functions that carry out the actions, one for each config. Several actions start at once, in threads.
 
-    Only the main thread keeps runs: Dagster's logging is one for the whole process. A thread ends with the process, as
-    if that was killed, which every action allows for.
+    Only the main thread records runs, as Dagster's logging is global in a process. A thread ends with the process as if
+    it were killed, which every action survives.
     """
     if len(configs) == 1:
         return [perform_control]
@@ -211,7 +211,7 @@ def begin_controls(deployment: Deployment, configs: list[ControlConfig]) -> list
 def _is_stopped(store: StateStore) -> bool:
     with contextlib.suppress(FrazilError):
         return read_control(store).mode == "stopped"
-    # Damaged: the action itself says so.
+    # The control document is damaged, which the action reports.
     return False
 
 

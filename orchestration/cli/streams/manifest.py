@@ -1,4 +1,4 @@
-"""`frazil manifest`: the pod in which Kubernetes would run a stream's driver."""
+"""Command `frazil manifest`: the pod in which Kubernetes would run a stream's driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`frazil registry`: what streams know of the schema registry, and forgetting it."""
+"""Commands `frazil registry …`: schemas of the registry that streams have cached, and their removal."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def forget(deployment: Deployment, stream: str, dry_run: bool, yes: bool, as_jso
     settings = deployment.settings()
     store = stream_folder(settings, stream).store
     if registry_of(store) is None:
-        # A name that is mistyped is told.
+        # A mistyped name raises an error.
         deployment.stream(stream)
     actual = read_certain(store, stream)
     if actual.lease.state == "live":

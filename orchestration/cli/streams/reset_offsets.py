@@ -1,4 +1,4 @@
-"""`frazil reset-offsets`: move a stopped stream to other offsets, after showing what that would do."""
+"""Command `frazil reset-offsets`: moves a stopped stream to other offsets, after showing the effect."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def reset_offsets(
         if problem:
             click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
     else:
-        # A look makes no catalog.
+        # A dry run creates no catalog.
         opened_catalog(deployment.settings(), stream).close()
         with _progress() as on_count:
             plan = perform_reset(deployment, config, on_count)
@@ -102,10 +102,10 @@ def reset_offsets(
 
 
 def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan, str | None]:
-    """Do it, as a run if Dagster's storage allows.
+    """Carry the reset out, as a run if Dagster's storage allows.
 
     Returns:
-        What was done, and why there is no run of it; None if there is one.
+        The plan that was carried out, and the reason why Dagster has no run of it; None if it has one.
     """
     with _progress() as on_count, open_recorder(deployment) as ledger:
         return ledger.run(
@@ -119,7 +119,7 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Counting]:
-    """Shows how far the counting of rows is."""
+    """Progress bar for the counting of rows."""
     with progress_bar("{task.completed:,.0f} of {task.total:,.0f} at most", bar=True) as progress:
         task = progress.add_task("look at offsets", total=0)
         yield lambda table, read, total: progress.update(

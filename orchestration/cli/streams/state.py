@@ -1,4 +1,4 @@
-"""`frazil state`: where the documents of a deployment's streams are, and copying them to another store."""
+"""Commands `frazil state …`: copies the state documents of a deployment's streams to another store."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def copy(deployment: Deployment, to: Path, dry_run: bool, as_json: bool) -> None
 
 
 def _where(settings: Settings) -> tuple[str, str]:
-    """What tells a state store from another one: its place, and the service where its name does not tell it."""
+    """Identity of a state store: its location, and the S3 endpoint, which the location does not name."""
     chosen = settings.state_store
     endpoint = chosen.revealed().get("s3.endpoint", "") if chosen is not None else ""
     return state_store(settings).place(""), endpoint.rstrip("/")
 
 
 def _unusable(problem: OSError) -> FrazilError:
-    """What it means that a store could not be read or written amid a copy."""
+    """Error for a store that could not be read or written during a copy."""
     what = f"{problem.strerror or problem}{f' ({problem.filename})' if problem.filename else ''}"
     again = "then run this again: it goes on with what is there"
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -105,7 +105,7 @@ def _unusable(problem: OSError) -> FrazilError:
 
 
 def _restarts(deployment: Deployment, settings: Settings) -> Iterator[str]:
-    """What has streams go on that are stopped: a line for each who and why, the newest first, and its commands."""
+    """Yield the commands that continue stopped streams, below a line with who stopped them and why; newest first."""
     specs = {spec.stream: spec for spec in deployment.streams()[0]}
     asked = {stream: read_control(stream_folder(settings, stream).store) for stream in streams_with(settings, KEY)}
     stops = dict[tuple[str, str], list[str]]()
@@ -131,13 +131,13 @@ def _restarts(deployment: Deployment, settings: Settings) -> Iterator[str]:
 
 
 def refuse_running(deployment: Deployment, settings: Settings) -> None:
-    """Raise unless every stream is stopped, whether it was launched ever or not, and no process holds one.
+    """Refuse unless every stream is stopped, even one that was never launched, and no process works on one.
 
     Raises:
-        FrazilError: Names the stream and who runs it.
+        FrazilError: A stream is not stopped, or a process works on it; the message names both.
     """
     whole = state_store(settings)
-    # Also of what works on a stream beside its driver: replays, publications.
+    # Replays and publications, which work on a stream beside its driver, have leases, too.
     leased = [key.rpartition("/")[0] for depth in ("*", "*/*") for key in whole.keys(f"streams/{depth}/lease-*.json")]
     for folder in sorted(set(leased)):
         name = "~".join(folder.split("/")[1:])
@@ -147,7 +147,7 @@ def refuse_running(deployment: Deployment, settings: Settings) -> None:
                 f"stream {name} is run by process {lease.pid} on {lease.host}.",
                 fix=f"frazil stop --all; wait for what else runs, or stop process {lease.pid}; then run this again",
             )
-    # Those too that are drained now and then, by a schedule of Dagster.
+    # A schedule of Dagster may run streams that were never launched.
     declared = {spec.stream for spec in deployment.streams()[0]}
     for stream in sorted(declared.union(streams_with(settings, LAUNCH_KEY))):
         store = stream_folder(settings, stream).store

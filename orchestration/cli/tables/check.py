@@ -1,4 +1,4 @@
-"""`frazil check`: hold what is new in a stream's tables against the contract in its file."""
+"""Command `frazil check`: checks new rows in a stream's tables against the contract in its file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TEXT = {"expectation", "severity", "result", "observed"}
 
 
 def check_facts(stream: str, checks: Sequence[TableCheck]) -> dict[str, Any]:
-    """A check as JSON."""
+    """Checks of a stream's tables as JSON."""
     return {"stream": stream, "tables": [_table_facts(each) for each in checks]}
 
 
@@ -91,7 +91,7 @@ def _outcome_facts(outcome: ExpectationOutcome, sql: Mapping[str, str]) -> dict[
 
 
 def print_checks(checks: Sequence[TableCheck]) -> None:
-    """What was looked at, a line per expectation, and of those that failed the rows."""
+    """Print the extent of each check, a line per expectation, and rows of the failed ones."""
     console = Console(highlight=False, soft_wrap=True)
     for check in checks:
         by = f" {check.rows:,} rows, by {check.engine}." if check.engine else ""
@@ -133,7 +133,7 @@ def _arguments(outcome: ExpectationOutcome) -> str:
 
 
 def sample_text(sample: Sample) -> str:
-    """A row of a check in a line: what it has, and which record it is of."""
+    """Line about a failed row: its value and its record."""
     place = ", ".join(f"{name} {value}" for name, value in sample.coordinates.items())
     return f"{sample.value} at {place}" if place else sample.value
 

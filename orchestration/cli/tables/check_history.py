@@ -1,4 +1,4 @@
-"""History of a stream's checks: how the share of rows that each expectation did not accept went over time."""
+"""History of a stream's checks: the share of failed rows of each expectation over time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from orchestration.formatting import percentage, sparkline
 from resources.deployment import Deployment
 
 LAST = 30
-"""So many checks of each expectation are shown."""
+"""Default number of checks shown for each expectation."""
 _OVERVIEW = ("expectation", "severity", "checks", "failed", "share over time", "greatest", "last", "result")
 _DETAIL = ("began", "rows of", "by", "rows", "not accepted", "share", "result", "observed")
 
@@ -42,12 +42,15 @@ def show_history(
     last: int,
     as_json: bool,
 ) -> None:
-    """Print the history of a stream's checks: a line for each expectation, or for each check if one was asked for.
+    """Print the history of a stream's checks: a line for each expectation, or for each check of a single expectation.
 
     Args:
-        names: Of the expectations that are asked for; none: all.
-        table: The full name of the table that is asked for; None: all of the stream's.
-        last: So many checks of each.
+        deployment: The deployment with the stream.
+        stream: Id of the stream.
+        names: Names of expectations; empty for all.
+        table: Full name of a table; None for all tables of the stream.
+        last: Number of newest checks for each expectation.
+        as_json: Whether to print JSON.
 
     Raises:
         FrazilError: An expectation is unknown, or nothing was checked yet.
@@ -84,15 +87,17 @@ def show_history(
 
 
 def in_order(spec: StreamSpec) -> list[TargetSpec]:
-    """The tables of a stream as they are shown: those of its rows, its own first, and its dead letters."""
+    """Tables of a stream in the order of output: tables of rows, the main table first, then the dead letters."""
     return sorted(spec.targets, key=lambda target: target.role == "dead_letters")
 
 
 def history_facts(stream: str, history: CheckHistory, parts: Mapping[str, str]) -> dict[str, Any]:
-    """The history as JSON.
+    """History as JSON.
 
     Args:
-        parts: The tables of the stream, by their parts.
+        stream: Id of the stream.
+        history: The history.
+        parts: Names of the stream's tables, by part.
     """
     return {
         "stream": stream,

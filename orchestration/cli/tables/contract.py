@@ -1,4 +1,4 @@
-"""`frazil contract import`: a suite of Great Expectations as the contract of a stream."""
+"""Command `frazil contract import`: converts a suite of Great Expectations to a stream's contract."""
 
 from __future__ import annotations
 

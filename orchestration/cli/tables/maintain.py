@@ -1,4 +1,4 @@
-"""`frazil maintain`: look at tables' health, tell what is due, and do it."""
+"""Command `frazil maintain`: finds due maintenance of tables, and runs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SHOWN_STEPS = 20
 
 
 def print_plans(outcomes: Sequence[MaintenanceOutcome]) -> None:
-    """What would be done to each table, and what not and why."""
+    """Print the planned steps of each table, and the reasons of skipped steps."""
     for outcome in outcomes:
         result = outcome.result
         if result is None:
@@ -61,7 +61,7 @@ def _print_steps(plan: Plan) -> None:
 
 
 def print_done(outcomes: Sequence[MaintenanceOutcome]) -> None:
-    """What was done to each table, and each before and after."""
+    """Print the completed steps of each table, and its figures before and after."""
     for outcome in outcomes:
         if outcome.result is not None:
             first, *rest = table_sentences(outcome, dry_run=False)
@@ -75,7 +75,7 @@ def print_done(outcomes: Sequence[MaintenanceOutcome]) -> None:
 
 
 def print_problems(outcomes: Sequence[MaintenanceOutcome]) -> None:
-    """What went wrong, on standard error."""
+    """Print the problems on standard error."""
     for outcome in outcomes:
         for problem in outcome.problems:
             print_error(problem)

@@ -1,4 +1,4 @@
-"""`frazil publish`, `frazil release`, `frazil discard`: what a stream has landed on its branch, and main."""
+"""Commands `frazil publish`, `release` and `discard`: publication of a stream's branch to main."""
 
 from __future__ import annotations
 
@@ -49,10 +49,13 @@ _ROLLBACK_QUESTIONS: dict[RollbackAnswer, str] = {
 
 
 def published_facts(spec: StreamSpec, done: Published, gate: Gate | None = None, became: str = "") -> dict[str, Any]:
-    """What was, or would be, published; times in UTC, offsets by topic and partition.
+    """Publication, done or planned, as JSON; times are in UTC, offsets are by topic and partition.
 
     Args:
-        gate: Of a gated stream, as it is now.
+        spec: Spec of the stream.
+        done: The publication.
+        gate: Current state of the contract's gate; None for a stream without one.
+        became: Outcome at the gate.
     """
     found = done.interval
     return {
@@ -72,7 +75,7 @@ def published_facts(spec: StreamSpec, done: Published, gate: Gate | None = None,
 
 
 def published_lines(spec: StreamSpec, done: Published, *, only_shown: bool) -> list[str]:
-    """What was, or would be, published, for people."""
+    """Lines about a publication, done or planned."""
     branch, table, found = spec.branch_of(spec.table.name), spec.table.name, done.interval
     if found is None:
         return [f"Branch {branch} of table {table} is not there yet: the stream has landed nothing."]
@@ -113,7 +116,7 @@ def _gate_facts(gate: Gate, became: str) -> dict[str, Any]:
 
 
 def held_lines(spec: StreamSpec, gate: Gate) -> list[str]:
-    """What is held at the gate of a stream, why, and how it goes on; none if nothing is."""
+    """Lines about a stream's quarantined rows, the reasons, and the next commands; none without such rows."""
     held = gate.held
     if held is None:
         return []
@@ -132,12 +135,15 @@ def held_lines(spec: StreamSpec, gate: Gate) -> list[str]:
 def publish_by_contract(
     spec: StreamSpec, settings: Settings, catalog: Catalog, on_progress: Callable[[str], None]
 ) -> GateResult:
-    """Judge what the stream has landed by its contract, and publish or hold it.
+    """Check a stream's unpublished rows by its contract, and publish or quarantine them.
 
     Args:
-        on_progress: Told what is done.
+        spec: Spec of the stream.
+        settings: Settings of the deployment.
+        catalog: Catalog with the tables.
+        on_progress: Callback with a phrase for each step.
     """
-    # Imported here: a stream without a gate has no use for it.
+    # Imported here: only streams that publish by contract need these modules.
     from jobs.quality.contracts.gate_judge import ContractJudge
     from orchestration.cli.common.sql_session import sql_session
 
@@ -282,7 +288,7 @@ def discard(
     for the next judgement (frazil publish). Shows what it is and asks. If it is interrupted, it is run again, and
     finishes what was decided.
     """
-    # Imported here: what it needs would make every other command wait.
+    # Imported here: these imports would slow down every other command.
     from jobs.quality.publishing.discard_decision import plan_discard
     from jobs.quality.publishing.discarding import discard as discard_held
     from jobs.quality.publishing.discarding import without_records
@@ -291,7 +297,7 @@ def discard(
     with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=dry_run) as catalog:
         plan = plan_discard(spec, settings, catalog, current_user(), reason or "", through)
         if not dry_run:
-            # One that was interrupted is decided already.
+            # An interrupted discard is decided already.
             why = reason or plan.discard.why
             if not plan.resumed:
                 show_plan(discard_lines(spec, plan)[:-1], as_json=as_json)
@@ -309,14 +315,14 @@ def discard(
 
 
 def discard_facts(spec: StreamSpec, done: DiscardResult) -> dict[str, Any]:
-    """What was, or would be, discarded; times in UTC, offsets by topic and partition."""
+    """Discard, done or planned, as JSON; times are in UTC, offsets are by topic and partition."""
     from orchestration.jobs.discard_report import discard_document
 
     return discard_document(spec, done)
 
 
 def discard_lines(spec: StreamSpec, done: DiscardResult) -> list[str]:
-    """What was, or would be, discarded, for people."""
+    """Lines about a discard, done or planned."""
     what, letters, shown = done.discard, done.letters, done.snapshot_id is None
     rows = f"{what.rows:,} rows of branch {what.branch}"
     lines = [

@@ -1,4 +1,4 @@
-"""`frazil register`: enter a table of a Hadoop-style warehouse, or of another catalog, in the settings' catalog."""
+"""Command `frazil register`: registers an existing table, of a Hadoop-style warehouse or of another catalog."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def _catalog_or_none(settings: Settings) -> Catalog | None:
 
 
 def _refuse_taken(catalog: Catalog | None, table: str, found: FoundTable) -> None:
-    """Refuse a name that is taken, before anything is done.
+    """Refuse the name of another table before anything is changed.
 
     Raises:
-        FrazilError: It is another table's.
+        FrazilError: The catalog has another table with the name.
     """
     if catalog is None:
         return

@@ -1,4 +1,4 @@
-"""`frazil shell`: Python with Spark and the deployment's catalog, as frazil's own jobs have them."""
+"""Command `frazil shell`: Python with the Spark session and the catalog of frazil's own jobs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_code(text: str, names: dict[str, Any], settings: Settings) -> int:
     """Run code in a namespace.
 
     Returns:
-        Exit status: 1 if the code raised, whose stack trace is then on standard error; that of SystemExit.
+        Exit status: that of SystemExit; 1 after another exception, whose stack trace goes to standard error.
     """
     try:
         exec(compile(text, "<frazil shell -c>", "exec"), names)
@@ -69,7 +69,7 @@ def interact(names: dict[str, Any], text: str) -> None:
 
     Args:
         names: Namespace of the code.
-        text: What is said at the beginning.
+        text: Text that is printed first.
     """
     if sys.stdin.isatty() and importlib.util.find_spec("IPython") is not None:
         import IPython  # pyright: ignore[reportMissingImports]
@@ -88,7 +88,7 @@ def interact(names: dict[str, Any], text: str) -> None:
 
 
 def banner(catalog: str, table: str) -> str:
-    """Three lines to begin with.
+    """Banner with three example lines.
 
     Args:
         catalog: Name of the catalog.
@@ -105,6 +105,6 @@ def banner(catalog: str, table: str) -> str:
 
 
 def _example_table(deployment: Deployment, catalog: Catalog) -> str:
-    """Table for the examples: the first stream's that exists, else that of the first stream."""
+    """Table for the examples: the first existing table of a stream, else the first stream's table."""
     names = [spec.table.name for spec in deployment.streams()[0]]
     return next((name for name in names if find_table(catalog, name)), names[0] if names else _NO_TABLE)

@@ -1,4 +1,4 @@
-"""`frazil tag`: name a snapshot of a stream's table, and keep it from expiry."""
+"""Command `frazil tag`: names snapshots of a stream's table, and keeps them from expiry."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _tagged(
 
 
 def _snapshot(tables: StreamTables, selection: SnapshotSelection) -> int:
-    """The snapshot that is meant."""
+    """Id of the selected snapshot."""
     asked, stream = tables.table, tables.spec.stream
     if selection.snapshot_id is not None:
         found = tables.with_snapshot(selection.snapshot_id)
@@ -169,14 +169,14 @@ def _snapshot(tables: StreamTables, selection: SnapshotSelection) -> int:
 
 
 def _snapshot_of_record(tables: StreamTables, partition: TopicPartition, offset: int) -> int:
-    """The snapshot by which the table that is asked about got a record."""
+    """Id of the snapshot that landed a record in the selected table."""
     asked = tables.table
     answer = look_up_record(tables, partition, offset)
     place = answer.place_in(asked.target.name)
     elsewhere = [each.table.target.name for each in answer.places]
     commit = answer.letter_commit if asked is tables.dead else place.commit if place else None
     if commit is None and asked is tables.sink and not elsewhere:
-        # The batch that took it, whatever it made of it.
+        # The batch that read the record, whatever its outcome.
         commit = answer.landing
     if commit is None or commit.reading is None:
         where = f"--topic {partition.topic} --partition {partition.partition} --offset {offset}"

@@ -1,4 +1,4 @@
-"""`frazil logs`: log of a stream's driver and of its watchdog, or the command that shows it elsewhere."""
+"""Command `frazil logs`: logs of a stream's driver and watchdog, or the command that shows them elsewhere."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def logs(deployment: Deployment, stream: str, follow: bool, lines: int, as_json:
 def log_files(
     folder: StreamFolder, settings: Settings, process: LaunchedProcess | None, beat: Heartbeat | None
 ) -> list[Path]:
-    """Files with what the stream's driver logs and prints on this machine, the driver's log first.
+    """Files with the logs and the output of the stream's driver on this machine, the driver's log first.
 
     Args:
-        folder: The stream's.
+        folder: Folder of the stream's state.
         settings: Settings of the deployment.
         process: Process of the newest launch; its group's output has the lines of the group's watchdog.
         beat: Newest heartbeat.
@@ -88,13 +88,13 @@ def commands_elsewhere(
 
     Args:
         process: Process of the newest launch; None if there was none.
-        beat: Newest heartbeat: it names host and file.
-        log: The log's usual file, for a driver without a heartbeat.
-        lines: Newest lines to show.
-        follow: Whether the commands go on with what is written.
+        beat: Newest heartbeat, which names host and file.
+        log: Default path of the log, for a driver without a heartbeat.
+        lines: Number of newest lines to show.
+        follow: Whether the commands go on with new lines.
 
     Returns:
-        `log` shows the driver's log, `output` what its process prints.
+        Command `log` for the driver's log, and `output` for the output of its process.
     """
     if process is None:
         return {}
@@ -132,7 +132,7 @@ def _secrets(deployment: Deployment, stream: str) -> tuple[Secret, ...]:
     try:
         return tuple(secrets_in(deployment.stream(stream)))
     except FrazilError:
-        # Its file is wrong or gone, which is when its log is read.
+        # The stream's file is invalid or removed, and then its log is still needed.
         return ()
 
 
@@ -147,10 +147,10 @@ class _Printer:
         self._json: bool = as_json
 
     def run(self, lines: int, *, follow: bool) -> None:
-        """Print the newest entries, and what comes behind them if the log is followed."""
+        """Print the newest entries and, if the log is followed, each new one."""
         logs = [FollowedLog(file) for file in self._files]
         if follow:
-            # Before the files are read: an entry between the two is shown twice rather than never.
+            # Skipping before reading may show an entry twice; the other order may lose one.
             for log in logs:
                 log.skip_to_end()
         entries = newest_entries(self._files, lines)
@@ -169,7 +169,7 @@ class _Printer:
             print(json.dumps(clean.facts) if self._json else clean.text, flush=True)
 
     def _clean(self, entry: LogEntry) -> LogEntry:
-        """The entry without secrets, which a JVM may print, and without what changes a terminal."""
+        """Copy of an entry without secrets, which a JVM may print, and with escaped control characters."""
         text = redacted(self._settings, entry.text, self._secrets)
         shown = "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
         return LogEntry(entry.at, shown, entry.file, entry.timed)

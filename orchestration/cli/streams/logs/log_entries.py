@@ -22,13 +22,13 @@ _CHUNK = 1 << 20
 
 @dataclass(slots=True)
 class LogEntry:
-    """One entry: a line with a time and the lines behind it, such as a stack trace.
+    """Entry of a log: a line with a time and the lines after it, such as a stack trace.
 
     Attributes:
-        at: Time of the entry, in ISO 8601 and UTC; for output that bears none, the time of what follows it.
-        text: Its lines as they were written, without the last line's end.
-        file: The file that holds it.
-        timed: Whether the entry itself bears the time.
+        at: Time of the entry, in ISO 8601 and UTC; for output without a time, that of the next entry.
+        text: Lines of the entry as written, without the last line's end.
+        file: The file with the entry.
+        timed: Whether the entry itself has the time.
     """
 
     at: str
@@ -38,7 +38,7 @@ class LogEntry:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The entry as JSON."""
+        """Entry as JSON."""
         match = _LINE.match(self.text) if self.timed else None
         return {
             "at": self.at if self.timed else None,
@@ -53,8 +53,8 @@ def newest_entries(files: Iterable[Path], most: int) -> list[LogEntry]:
     """The newest entries of several logs with their rotated files, oldest first.
 
     Args:
-        files: Logs as they are written, such as `driver.log`; `driver.log.1` and so on are older parts of it.
-        most: Entries at most, over all logs.
+        files: Current logs, such as `driver.log`; files such as `driver.log.1` are its older parts.
+        most: Largest number of entries, over all logs.
     """
     entries = [entry for file in files for entry in _newest_of(file, most)]
     entries.sort(key=lambda entry: _comparable(entry.at))
@@ -88,7 +88,7 @@ def parse_entries(lines: Iterable[str], file: Path, now: str) -> Iterator[LogEnt
     Args:
         lines: Lines without their ends.
         file: The log.
-        now: Time of lines at the end that bear none and follow none that does, in ISO 8601.
+        now: Time for last lines without a time before or after them, in ISO 8601.
     """
     untimed: list[str] = []
     entry: LogEntry | None = None
@@ -104,7 +104,7 @@ def parse_entries(lines: Iterable[str], file: Path, now: str) -> Iterator[LogEnt
         elif entry is not None and file.suffix == ".log":
             entry.text += f"\n{line}"
         elif line.strip():
-            # Of what a process prints, no line belongs to the one before.
+            # In a process's output, each line is an entry of its own.
             if entry is not None:
                 yield entry
                 entry = None
@@ -116,18 +116,18 @@ def parse_entries(lines: Iterable[str], file: Path, now: str) -> Iterator[LogEnt
 
 
 def _comparable(at: str) -> str:
-    # The watchdog writes whole seconds, and what it reports comes after the driver's last line.
+    # The watchdog writes whole seconds, and its reports come after the driver's last line.
     return at.removesuffix("Z") if "." in at else f"{at.removesuffix('Z')}.999"
 
 
 @dataclass(slots=True)
 class FollowedLog:
-    """A log that is read on as it grows, from `skip_to_end` or its beginning on.
+    """Reader that follows a growing log, from its beginning or from `skip_to_end`.
 
-    It survives that the file is renamed and begun again, that it is shortened in place, and that it does not exist yet.
+    The file may be rotated, truncated in place, or not exist yet.
 
     Attributes:
-        path: The log.
+        path: Path of the log.
     """
 
     path: Path
@@ -137,7 +137,7 @@ class FollowedLog:
     _rest: bytes = field(default=b"", init=False)
 
     def skip_to_end(self) -> None:
-        """Read on behind what the file has now."""
+        """Skip the lines that the file has now."""
         if self._opened():
             assert self._file is not None
             self._position = os.fstat(self._file).st_size
@@ -148,7 +148,7 @@ class FollowedLog:
             return []
         lines = self._read()
         if self._moved():
-            # What was written to the old file between the read and its new name.
+            # Lines may have been written between the read and the file's renaming.
             lines += self._read(whole=True)
             self.close()
             lines += self.new_lines()
@@ -173,14 +173,14 @@ class FollowedLog:
         try:
             return self.path.stat().st_ino != self._inode
         except FileNotFoundError:
-            # Between two names: the next call sees the new file.
+            # The file is just being rotated, and the next call sees the new one.
             return False
 
     def _read(self, *, whole: bool = False) -> list[str]:
         assert self._file is not None
         size = os.fstat(self._file).st_size
         if size < self._position:
-            # Shortened in place: what is left was read before.
+            # The file was truncated in place, and its rest was read before.
             self._position, self._rest = size, b""
         content = self._rest
         while chunk := os.pread(self._file, _CHUNK, self._position):

@@ -1,1 +1,1 @@
-"""`frazil run`."""
+"""Command `frazil run`: a one-off run of a stream."""

@@ -1,4 +1,4 @@
-"""Command `frazil run`: drain a stream once, in the foreground."""
+"""Command `frazil run`: a one-off run of a stream, or of all streams, in the foreground."""
 
 from __future__ import annotations
 
@@ -59,12 +59,13 @@ class NotLanded(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What became of one stream in a run of all.
+    """Result of one stream in `frazil run --all`.
 
     Attributes:
-        name: The stream; the file where it cannot be read.
-        facts: As `frazil run` has them; None if it did not come to its end.
-        problem: Why it was skipped or failed.
+        name: Id of the stream; name of its file if that is invalid.
+        result: Outcome of the stream's run.
+        facts: Facts of the run, see `run_facts`; None if the run did not finish.
+        problem: Reason why the stream was skipped or failed.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Landed:
     problem: FrazilError | None = None
 
     def row(self) -> list[str | int | None]:
-        """As the table shows it."""
+        """Row of the table of results."""
         facts = self.facts
         if facts is None:
             return [self.name, self.result, *(None for _ in range(6))]
@@ -83,13 +84,15 @@ class Landed:
 
 
 def land_all(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]], *, as_json: bool) -> None:
-    """Land every stream, say what became of each, and end with status 1 if one failed.
+    """Land every stream, print each result, and exit with status 1 if one failed.
 
-    They share one Spark, which is started anew if its JVM has ended with one of them. A stream that a driver lands, or
-    that an operator has stopped, is skipped, which is no failure; a file that cannot be read is one.
+    The streams share one Spark session, which is restarted if its JVM has died. A stream with a running driver, or one
+    that an operator has stopped, is skipped, which is no failure. An invalid file is a failure.
 
     Args:
-        land: Lands one stream; returns the facts.
+        deployment: The deployment with the streams.
+        land: Function that lands one stream and returns its facts.
+        as_json: Whether to print JSON.
     """
     done = list(_each(deployment, land))
     if as_json:
@@ -158,7 +161,7 @@ def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, 
             fix="frazil run --all",
         )
     if dry_run:
-        # Imported here: a run that lands does not look first.
+        # Imported here: a run without --dry-run shows no plan.
         from orchestration.cli.streams.run.plan import show_run_plan
 
         show_run_plan(deployment, stream, as_json=as_json)
@@ -199,7 +202,7 @@ def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, 
 
 
 def land_once(deployment: Deployment, stream: str) -> dict[str, Any]:
-    """Land what a stream's topics hold now, for a command that goes on with something else; returns the facts."""
+    """Land a stream's waiting records as a step of another command, and return the facts."""
     preflight()
     spec, settings, console = deployment.stream(stream), deployment.prepared_settings(), stderr_console()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
@@ -212,14 +215,14 @@ def land_once(deployment: Deployment, stream: str) -> dict[str, Any]:
 
 
 class SharedSpark:
-    """The Spark of several streams, which are drained one after the other; started when the first has records."""
+    """Spark session that several one-off runs share, started when the first stream has records."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings: Settings = settings
         self._spark: SessionStart | None = None
 
     def start(self) -> SessionStart:
-        """Of the next stream: the one that the streams before had, unless that is over."""
+        """Session for the next stream: the shared one, or a new one if its JVM has ended."""
         if self._spark is not None and spark_is_over():
             self.end()
         if self._spark is None:
@@ -227,19 +230,19 @@ class SharedSpark:
         return self._spark
 
     def end(self) -> None:
-        """End it."""
+        """End the shared session."""
         if self._spark is not None:
             self._spark.end()
             self._spark = None
 
 
 def _started(settings: Settings, name: str, log: Path) -> SessionStart:
-    """A Spark that starts when it is first asked for, or told to begin."""
+    """Spark session that starts on first use, or on `begin`."""
     return SessionStart(lambda: start_session(settings, name, output=log), lambda: prepare_environment(settings))
 
 
 def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter, spark: SessionStart) -> dict[str, Any]:
-    """Land what a stream's topics hold; returns the facts."""
+    """Land a stream's waiting records, and return the facts."""
     with translate_errors(settings, spec.stream):
         stream_lease(settings, spec.stream).refuse_if_held()
         kafka = KafkaLog(settings.kafka.with_options(spec.source.options))
@@ -255,7 +258,7 @@ def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter, 
 
 
 def _records_may_wait(spec: StreamSpec, settings: Settings, kafka: KafkaLog) -> bool:
-    """Whether Spark is worth starting before the tables are asked where the stream stands; a guess, from last time."""
+    """Whether to start Spark before the position is read from the tables; a guess from the last planned batch."""
     folder = stream_folder(settings, spec.stream)
     log = kafka.state(spec.source)
     planned = {**log.earliest, **folder.last_planned()}
@@ -263,7 +266,7 @@ def _records_may_wait(spec: StreamSpec, settings: Settings, kafka: KafkaLog) -> 
 
 
 def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> None:
-    """Leave a stream alone that a driver lands, or that an operator has stopped."""
+    """Refuse a stream with a running driver, or one that an operator has stopped."""
     store = stream_folder(settings, stream).store
     driver = read_certain(store, stream).driver
     if driver is not None:
@@ -285,11 +288,11 @@ def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> N
 
 
 def _log_warnings(settings: Settings) -> None:
-    """Warnings go to standard error, each on a line, without secrets."""
+    """Send warnings to standard error, each on a line, without secrets."""
     print_doubts(settings)
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter(settings, "%(message)s"))
     handler.setLevel(logging.WARNING)
-    # Py4J logs, on the root logger too, the stack traces of what is told as a sentence here, or was Ctrl-C.
+    # Py4J logs stack traces of errors that are reported as sentences here, or of Ctrl-C, on the root logger, too.
     handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)
     logging.getLogger().addHandler(handler)

@@ -1,4 +1,4 @@
-"""Measurement of a drain: records, seconds and CPU seconds as it goes, its progress, facts and summary."""
+"""Measurement of a one-off run: records, seconds and CPU seconds, with its progress, facts and summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestration.cli.common.progress import left_text
 from orchestration.formatting import span, thousands
 
 if TYPE_CHECKING:
-    # A meter is made before anything is imported that takes long.
+    # A meter is made before slow imports, so that it measures them.
     from jobs.streaming.driver.context.open_stream import OpenStream
     from jobs.streaming.driver.context.unknown_fields import UnknownField
     from jobs.streaming.driver.process.drain import Drained, DrainProgress
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 SHOWN_CAUSES = 3
 MANY = 20
-"""From so many failed records on, a run that landed none is a failure: the schema, or the producer, is at fault."""
+"""Least number of dead letters with which a run that landed nothing fails, as schema or producer must be wrong."""
 _SHOWN_FIELDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What had been done when a batch was committed.
+    """Measurement at a batch's commit.
 
     Attributes:
         at: Seconds of a monotonic clock.
-        cpu: CPU seconds of this process and all below it; None where the system does not tell.
-        read: Records read so far.
+        cpu: CPU seconds of this process and its descendants; None if the system does not report them.
+        read: Number of records read so far.
     """
 
     at: float
@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Meter:
-    """Takes a sample after every batch. Made when the run begins, so that the JVM's start counts."""
+    """Meter that takes a sample after every batch. It starts with the run, so that the JVM's start counts."""
 
     clock: Callable[[], float] = time.monotonic
     cpu: Callable[[], float | None] = tree_cpu_seconds
@@ -59,7 +59,7 @@ class Meter:
         self.samples.append(Sample(self.clock(), self.cpu(), 0))
 
     def sample(self, progress: DrainProgress) -> None:
-        """Note that a batch is committed."""
+        """Take a sample after a batch's commit."""
         self.samples.append(Sample(self.clock(), self.cpu(), progress.counts.read))
 
     def recent_rate(self) -> float:
@@ -72,12 +72,12 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast records went through.
+    """Speed at which records were read.
 
     Attributes:
-        records: Records read.
-        seconds: Of wall time.
-        cpu_seconds: Of this process, the JVM and the Python workers.
+        records: Number of records read.
+        seconds: Seconds of wall time.
+        cpu_seconds: CPU seconds of this process, the JVM and the Python workers; None if unknown.
     """
 
     records: int
@@ -86,12 +86,12 @@ class Speed:
 
     @staticmethod
     def between(begin: Sample, end: Sample) -> Speed:
-        """The speed between two samples."""
+        """Speed between two samples."""
         cpu = None if begin.cpu is None or end.cpu is None else end.cpu - begin.cpu
         return Speed(end.read - begin.read, end.at - begin.at, cpu)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Speed as JSON."""
         return {
             "records": self.records,
             "seconds": round(self.seconds, 3),
@@ -102,10 +102,10 @@ class Speed:
 
 
 def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
-    """Everything about a finished drain, as `frazil run --json` prints it.
+    """Facts about a finished run, as `frazil run --json` prints them.
 
-    `whole` counts from the start of the command to the last commit, JVM start included; `steady` leaves out all up to
-    the first batch's commit, which pays for the JVM's warm-up, and is None with less than two batches.
+    `whole` counts from the start of the command to the last commit, including the JVM's start. `steady` starts at the
+    first batch's commit, after the JVM's warm-up, and is None with fewer than two batches.
     """
     counts = drained.counts
     end = Sample(meter.clock(), meter.cpu(), counts.read)
@@ -154,7 +154,7 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
 
 
 def _late(events: EventCounts) -> dict[str, Any]:
-    """How many records came behind the watermark, by how much, and what became of them."""
+    """Counts of records behind the watermark, by lateness and by outcome."""
     return {
         "records": events.late_records,
         "by": dict(zip(LATENESS_NAMES, events.late, strict=True)),
@@ -165,12 +165,12 @@ def _late(events: EventCounts) -> dict[str, Any]:
 
 
 def landed_nothing(facts: dict[str, Any]) -> bool:
-    """Whether so many records failed, and not one landed, that the run cannot be called a success."""
+    """Whether a run failed because no record landed and many became dead letters."""
     return facts["records"]["landed"] == 0 and facts["records"]["dead"] >= MANY
 
 
 def why_nothing_landed(facts: dict[str, Any]) -> FrazilError | None:
-    """What to say of a run that landed nothing of many; None if it landed something, or met few."""
+    """Error of a run that landed none of many records; None if it landed some, or read few."""
     if not landed_nothing(facts):
         return None
     stream, records = facts["stream"], facts["records"]
@@ -182,7 +182,7 @@ def why_nothing_landed(facts: dict[str, Any]) -> FrazilError | None:
 
 
 def _causes(drained: Drained) -> list[dict[str, Any]]:
-    # Imported here: a meter is made before PyIceberg is there.
+    # Imported here: a meter is made before PyIceberg is imported.
     from jobs.streaming.driver.context.results import most_frequent
 
     causes = most_frequent((batch.causes for batch in drained.batches), SHOWN_CAUSES)
@@ -212,7 +212,7 @@ def _per(records: int, seconds: float | None) -> int | None:
 
 
 class BatchLines:
-    """A line for each batch, of which the meter takes a sample."""
+    """Printer of a line for each batch, which also lets the meter take a sample."""
 
     def __init__(self, console: Console, meter: Meter) -> None:
         self._console: Console = console
@@ -238,7 +238,7 @@ class BatchLines:
 
 
 def print_summary(console: Console, facts: dict[str, Any]) -> None:
-    """What a run did, as `run_facts` has it."""
+    """Print the summary of a run from the facts of `run_facts`."""
     if problem := facts["letters_problem"]:
         waiting = facts["unpublished_letters"]
         count = "Dead letters" if waiting is None else f"{waiting:,} dead letters"

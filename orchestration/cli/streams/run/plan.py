@@ -1,4 +1,4 @@
-"""Plan of `frazil run`: how many records wait in a stream's topics, by its newest stamp; nothing is read or started."""
+"""Plan of `frazil run`: records that wait in a stream's topics by its newest stamp, without reading any."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from resources.deployment import NO_STREAMS_FIX, Deployment
 
 
 def plan_run(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
-    """What a run would land.
+    """Number of records that a run would land, as JSON.
 
     Raises:
-        FrazilError: Kafka or the catalog does not answer, or there is no such topic.
+        FrazilError: Kafka or the catalog does not answer, or no topic exists.
     """
     with translate_errors(settings, spec.stream):
         kafka = quick_kafka(settings.kafka.with_options(spec.source.options))
@@ -44,7 +44,7 @@ def plan_run(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
 
 
 def show_run_plan(deployment: Deployment, stream: str | None, *, as_json: bool) -> None:
-    """Show what a run of a stream, or of all, would land; ends with status 1 if one cannot be told."""
+    """Show what a run of a stream, or of all, would land; exit with status 1 if a plan fails."""
     settings = deployment.settings()
     if stream is not None:
         specs, problems = [deployment.stream(stream)], list[FrazilError]()

@@ -1,1 +1,1 @@
-"""`frazil status`."""
+"""Command `frazil status`: state of streams."""

@@ -1,4 +1,4 @@
-"""Collection of streams and of their status as their state folders tell it, without a look at any table."""
+"""Collection of streams and of their status from state folders, without reading any table."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from orchestration.reconcile.stream_state import next_command, state_word
 from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat
 from resources.deployment import Deployment
 
-# By stream: how it was observed, and its spec.
+# The observation and the spec of each stream, by id.
 Listed = dict[str, tuple[Observation, StreamSpec]]
 
 
 def list_streams(deployment: Deployment, settings: Settings) -> tuple[Listed, tuple[SpecError, ...]]:
-    """The streams by their files, and those that were launched and are there without a good file; and the bad files."""
+    """Streams with files or with a running driver, by id; and the errors of invalid files."""
     files, listed = read_files(deployment), Listed()
     for stream in stream_ids(files, settings):
         observed = observe(stream, files, settings)
@@ -44,10 +44,10 @@ def list_streams(deployment: Deployment, settings: Settings) -> tuple[Listed, tu
 
 
 def refuse_unlisted(deployment: Deployment, settings: Settings, stream: str) -> NoReturn:
-    """Say why a stream is not listed.
+    """Raise the reason why a stream is not listed.
 
     Raises:
-        FrazilError: There is no such stream, or its file has problems and it was never launched.
+        FrazilError: The stream does not exist, or its file is invalid and it was never launched.
     """
     for error in read_files(deployment).errors_of(stream, None, settings.home):
         raise error
@@ -56,11 +56,12 @@ def refuse_unlisted(deployment: Deployment, settings: Settings, stream: str) -> 
 
 
 def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorHeartbeat | None = None) -> StreamStatus:
-    """How a stream stands as far as its state folder tells.
+    """Status of a stream from its state folder alone.
 
     Args:
-        spec: As its file says, or as it was launched last if its file has problems.
-        note: The supervisor's last tick; of no account if that was long ago.
+        observed: Observation of the stream.
+        spec: Spec in the stream's file, or that of the last launch if the file is invalid.
+        note: The supervisor's newest heartbeat; an old one is ignored.
     """
     status = StreamStatus(spec.stream, spec.table.name, spec.dead_letter_table)
     desired, actual, driver = observed.desired, observed.actual, observed.driver
@@ -79,7 +80,7 @@ def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorH
         status.file_problem = f"no file in {observed.settings.home / 'streams'} names the stream any more"
     held_back = driver is not None and driver.generation != desired.generation
     if desired.file == "valid" and held_back and decision.get("action") == "halt":
-        # The file can be read, and what it says could not run: the supervisor has asked the catalog.
+        # The file is valid, but the supervisor found in the catalog that its stream could not run.
         status.file_problem = decision.get("sentence")
     if actual.lease.state != "none":
         status.epoch = actual.lease.epoch

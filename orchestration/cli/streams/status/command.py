@@ -13,7 +13,7 @@ from orchestration.cli.streams.status.report import Looks, status_report
 from orchestration.cli.streams.status.watch import WATCH_SECONDS, watch_status
 from resources.deployment import NO_STREAMS_FIX, Deployment
 
-# 1 is a command that could not be carried out, 2 one that could not be read.
+# Exit status 1 is a failed command, 2 a wrong command line.
 NEEDS_SOMEBODY = 3
 NOT_KNOWN = 4
 
@@ -79,7 +79,7 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, chec
 
 
 def _watched(watch: str, streams: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
-    """Seconds between two looks, and the streams: what follows --watch and is no number is a stream's id."""
+    """Seconds between two refreshes, and the streams; a value of --watch that is no number is a stream's id."""
     try:
         seconds = float(watch) if watch else WATCH_SECONDS
     except ValueError:

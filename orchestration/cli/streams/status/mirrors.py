@@ -1,4 +1,4 @@
-"""Mirrors in `frazil status`: how far each has come, and why one does not get on."""
+"""Mirrors in `frazil status`: each one's progress, and the reason why merges stop."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ _SHOWN = 10
 
 
 def mirror_lines(spec: StreamSpec, settings: Settings, catalog: Catalog | FrazilError) -> Iterator[str]:
-    """A line for each mirror of a stream that is named, by the metadata of its tables; none of a stream without.
+    """Yield a line for each mirror of a stream, from the metadata of its tables.
 
     Args:
-        catalog: Or why it does not answer.
+        spec: Spec of the stream.
+        settings: Settings of the deployment.
+        catalog: The catalog, or the reason why it does not answer.
     """
     if not spec.mirrors:
         return
@@ -66,7 +68,7 @@ def _remarkable(found: MirrorStatus) -> bool:
 
 
 def mirror_troubles(spec: StreamSpec, settings: Settings) -> Iterator[tuple[str, str]]:
-    """Why merges beside the driver were not made, as they are noted, with the next command; no table is asked."""
+    """Yield noted reasons why merges beside the driver failed, with the next command; no table is read."""
     for _, each in spec.mirrored:
         noted: MirrorProblem | None = noted_problem(settings, spec.stream, each.table)
         if noted is not None:

@@ -1,4 +1,4 @@
-"""Output of `frazil status` on a terminal: a table of streams, or all that is known of one."""
+"""Output of `frazil status` on a terminal: a table of streams, or the details of one."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _SHOWN_FIELDS = 5
 _SHOWN_PARTITIONS = 10
 _TEXT = frozenset(COLUMNS) - {"attempt", "batch", "lag", "rec/s", "rows", "dead"}
 _LEFT_OUT_FIRST = ("attempt", "batch", "up", "dead", "rec/s", "complete through", "rows", "table")
-# Only a person gets a stream out of these.
+# States that a stream leaves only with a person's help.
 _NEED_A_PERSON = ("halted", "frozen", "stalled")
-# An error that is left there is an old one.
+# States in which a noted error is an old one.
 _AT_REST = ("running", "waiting", "paused", "stopped", "idle", "draining")
 _COLOURS = {"red": {"failed", "halted", "dead", "frozen", "unknown"}, "yellow": {"retrying", "fenced", "stopping"}}
 
 
 def print_table(statuses: list[StreamStatus]) -> None:
-    """One line per stream, in fewer columns where the terminal is narrow; then what is wrong, and what to do."""
+    """Print a line per stream, with fewer columns on a narrow terminal; then problems and their next commands."""
     console = Console(highlight=False)
     colours = {(number, "state"): colour for number, each in enumerate(statuses) if (colour := state_style(each))}
     rows = [cells(each) for each in statuses]
-    # A generation that is about to change is news.
+    # A generation that is about to change is shown even on a narrow terminal.
     changing = any("->" in _generation(each) for each in statuses)
     optional = [*_LEFT_OUT_FIRST, "generation"] if changing else ["generation", *_LEFT_OUT_FIRST]
     left_out = print_columns(COLUMNS, rows, text=_TEXT, optional=optional, styles=colours)
@@ -81,7 +81,7 @@ def print_table(statuses: list[StreamStatus]) -> None:
 
 
 def _groups(statuses: list[StreamStatus]) -> Iterator[str]:
-    """Which driver carries which streams, where one carries several."""
+    """Yield a line for each driver group, with its driver and its streams."""
     carried: dict[tuple[str, str], list[str]] = {}
     for each in statuses:
         if each.group is not None and each.holder is not None:
@@ -91,7 +91,7 @@ def _groups(statuses: list[StreamStatus]) -> Iterator[str]:
 
 
 def print_details(status: StreamStatus, supervision: str) -> None:
-    """All that is known of one stream, a line each; then a line per partition."""
+    """Print the details of one stream, a line each; then a line per partition."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(status.stream)}[/] {_coloured(status, status.state)}")
     launched, reasons = status.launched, status.work.reasons
@@ -153,7 +153,7 @@ def _figure(status: StreamStatus, measure: Measure[Work]) -> str:
 
 
 def _route(status: StreamStatus) -> dict[str, str]:
-    """Of a stream with a route, what all of its tables have together."""
+    """Total of all tables of a stream with outputs."""
     tables = status.tables
     if tables.tables is None:
         return {}
@@ -175,13 +175,13 @@ def _watermark(status: StreamStatus) -> dict[str, str]:
 
 
 def _landed(status: StreamStatus, at: float | None) -> str:
-    """Behind what main has of a gated stream, what its branch has, where that is another time."""
+    """Suffix with the branch's newest time, if a stream publishes from a branch that is ahead of main."""
     main, ahead = status.freshness.main, status.ahead
     return f", and {ago(utc(at))} on branch {ahead.branch}" if at and main and main.lacks and ahead else ""
 
 
 def _branch(status: StreamStatus) -> dict[str, str]:
-    """Of a stream that writes another branch than main, what main lacks."""
+    """Rows that main lacks, if the stream writes another branch."""
     ahead = status.ahead
     if ahead is None:
         return {}
@@ -204,7 +204,7 @@ def _branch(status: StreamStatus) -> dict[str, str]:
 
 
 def _last_check(status: StreamStatus) -> dict[str, str]:
-    """What the last check of the stream's contract came to, of each of its tables where there was one."""
+    """Result of the last contract check of each checked table."""
     own = {"last check": _check_text(status.last_check)} if status.last_check is not None else {}
     others = {f"  {table}": f"checked {_check_text(each)}" for table, each in status.last_checks.items()}
     return own | others
@@ -222,7 +222,7 @@ def _check_text(checked: ValidatedPosition) -> str:
 
 
 def _unknown_fields(status: StreamStatus) -> dict[str, str]:
-    """Keys that are not declared, the most frequent ones, with what would take the first."""
+    """The most frequent undeclared keys, with advice on the first."""
     known, unexpected = status.undeclared.known, status.undeclared.unexpected
     if known is None or not unexpected:
         return {}
@@ -234,7 +234,7 @@ def _unknown_fields(status: StreamStatus) -> dict[str, str]:
 
 
 def _undecided(status: StreamStatus) -> dict[str, str]:
-    """What waits for the end of transactions, where anything does."""
+    """Records that wait for the end of transactions, if any."""
     waiting, since = status.work.total_undecided, utc(status.work.undecided_since)
     if not waiting:
         return {}
@@ -243,7 +243,7 @@ def _undecided(status: StreamStatus) -> dict[str, str]:
 
 
 def _letter_topic(status: StreamStatus) -> dict[str, str]:
-    """How it stands with the topic of the dead letters, for streams that have one."""
+    """Backlog of the dead-letter publisher, for streams with a topic for dead letters."""
     if status.beat is None or (status.beat.unpublished_letters is None and status.beat.outbox_error is None):
         return {}
     waiting, error = status.beat.unpublished_letters, status.beat.outbox_error
@@ -254,7 +254,7 @@ def _letter_topic(status: StreamStatus) -> dict[str, str]:
 
 
 def ago(at: datetime | None, now: datetime | None = None) -> str:
-    """A time as the status shows it: how long ago within a day, else the date and time in UTC."""
+    """Time as the status shows it: its age within a day, else date and time in UTC."""
     if at is None:
         return "–"
     seconds = int(((now or datetime.now(UTC)) - at).total_seconds())
@@ -262,7 +262,7 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
 
 
 def cells(status: StreamStatus) -> list[str]:
-    """The status as a row of `COLUMNS`."""
+    """Status as a row of `COLUMNS`."""
     work, tables = status.work, status.tables
     times = [ago(utc(work.last_commit_at)), ago(utc(status.freshness.complete_through))]
     return [
@@ -280,7 +280,7 @@ def cells(status: StreamStatus) -> list[str]:
 
 
 def troubles(status: StreamStatus) -> list[tuple[str, str | None]]:
-    """What a person has to see to, with the next command; the stream's own is told once."""
+    """Problems that need a person, each with its next command; the stream's own command is named once."""
     found = [f"its file has problems, and nothing is changed: {status.file_problem}"] if status.file_problem else []
     if _needs_a_person(status):
         found.append(_state_sentence(status))
@@ -299,7 +299,7 @@ def troubles(status: StreamStatus) -> list[tuple[str, str | None]]:
 
 
 def passing_trouble(status: StreamStatus) -> str | None:
-    """Why the stream does not run, where it goes on by itself; its next command is the stream's."""
+    """Reason why a stream does not run, if it goes on by itself; its next command is the stream's."""
     silent = status.error is None and status.state != "dead"
     return None if silent or status.state in _AT_REST or _needs_a_person(status) else _state_sentence(status)
 
@@ -317,7 +317,7 @@ def _state_sentence(status: StreamStatus) -> str:
 
 
 def _parked(status: StreamStatus) -> dict[str, str]:
-    """Since when tables are parked, and how many letters each has."""
+    """Time since when each suspended table is so, with the number of its dead letters."""
     return {
         name: f"since {_instant(parked.since)}: {parked.dead_letters:,} dead letters were made for it"
         for name, parked in status.tables.parked.items()
@@ -351,7 +351,7 @@ def _instant(at: datetime) -> str:
 
 
 def state_style(status: StreamStatus) -> str:
-    """Colour of the state; empty for one that needs nobody."""
+    """Colour of the state; empty for a state that needs no attention."""
     return next((colour for colour, states in _COLOURS.items() if status.state in states), "")
 
 

@@ -1,4 +1,4 @@
-"""Report of `frazil status`: all streams that are listed, their mirrors, bad files, and the supervisor."""
+"""Report of `frazil status`: listed streams, their mirrors, invalid files, and the supervisor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Looks:
-    """Looks at tables and topics, connecting when first needed; what does not answer is asked once, not per stream."""
+    """Lazy connections to catalog and Kafka. A service that does not answer is asked once, not for each stream."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings: Settings = settings
@@ -43,16 +43,16 @@ class Looks:
 
     @property
     def catalog(self) -> Catalog | FrazilError:
-        """The catalog, or why it does not answer."""
+        """The catalog, or the reason why it does not answer."""
         if self._catalog is None:
-            # Imported here: where a driver's heartbeat tells all, nothing of PyIceberg or Kafka's client is needed.
+            # Imported here: if heartbeats suffice, neither PyIceberg nor Kafka's client is needed.
             from jobs.clients.catalog.catalog import quick_catalog
 
             self._catalog = _or_error(lambda: quick_catalog(self._settings))
         return self._catalog
 
     def further(self, found: StreamStatus, spec: StreamSpec) -> None:
-        """Add what tables and topics say of a stream."""
+        """Add figures from tables and topics to a stream's status."""
         from jobs.clients.kafka.metadata import quick_kafka
         from orchestration.cli.streams.status.tables_and_topics import add_tables_and_topics
 
@@ -80,10 +80,10 @@ class StatusReport:
     """Status of streams at one moment.
 
     Attributes:
-        listed: The streams, each with its observation and its file.
-        statuses: Their status, in the same order.
-        errors: Files with problems.
-        mirrors: Troubles of mirrors with their next command, by stream.
+        listed: Observation and spec of each stream, by id.
+        statuses: Status of each stream, in the same order.
+        errors: Errors of invalid files.
+        mirrors: Problems of mirrors, each with its next command, by stream.
         note: The supervisor's newest heartbeat; None if there was none.
     """
 
@@ -106,12 +106,12 @@ class StatusReport:
 
     @property
     def broken(self) -> bool:
-        """Whether a file has problems."""
+        """Whether a file is invalid."""
         return bool(self.errors) or any(observed.desired.file == "invalid" for observed, _ in self.listed.values())
 
     @property
     def supervision(self) -> str:
-        """How the deployment is supervised, as a phrase."""
+        """Phrase about the supervision of the deployment."""
         if self.note is None:
             return "this deployment has never been supervised; start `frazil dev`, or Dagster's daemon"
         looked = f"last looked {span(self.note.silent_for(time.time()))} ago, from {self.note.host}"
@@ -119,7 +119,7 @@ class StatusReport:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The report as JSON."""
+        """Report as JSON."""
         return {
             "streams": [status_facts(each) for each in self.statuses],
             "problems": [problem for error in self.errors for problem in error.problems],
@@ -133,17 +133,17 @@ class StatusReport:
 def status_report(
     deployment: Deployment, settings: Settings, streams: Sequence[str], looks: Looks | None = None
 ) -> StatusReport:
-    """The status of streams as it is now.
+    """Current status of streams.
 
     Args:
-        deployment: Their deployment.
-        settings: Its settings.
-        streams: The streams that are asked about; empty for all. Tables and topics of those that are named are looked
-            at, and of others only where no driver tells.
-        looks: Connections that an earlier report has made.
+        deployment: The deployment with the streams.
+        settings: Settings of the deployment.
+        streams: Ids of streams; empty for all. Tables and topics are always read for named streams, and for others only
+            if no driver reports.
+        looks: Connections of an earlier report.
 
     Raises:
-        FrazilError: There is no such stream, or the state store does not answer.
+        FrazilError: A stream does not exist, or the state store does not answer.
     """
     note = read_supervisor_heartbeat(state_store(settings))
     listed, errors = list_streams(deployment, settings)

@@ -1,4 +1,4 @@
-"""Status of a stream as data: what `frazil status` knows of it, and its JSON form."""
+"""Status of a stream as data for `frazil status`, and its JSON form."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Launched:
-    """Which configuration was launched. The fields are keys of the JSON form.
+    """Launched configuration. The fields are keys of the JSON form.
 
     Attributes:
-        generation: Of the configuration that runs, or ran last; `wanted_generation` that of the file.
-        failures_in_a_row: Launches before the newest one that failed in a row.
+        generation: Generation of the configuration that runs, or ran last.
+        wanted_generation: Generation of the configuration in the file.
+        attempt: Number of the newest launch.
+        failures_in_a_row: Number of consecutive failed launches before the newest one.
     """
 
     generation: str | None = None
@@ -39,7 +41,7 @@ class Launched:
 
 @dataclass(slots=True)
 class Process:
-    """Where the driver runs, and since when. The fields are keys of `driver` in the JSON form."""
+    """Process of the driver. The fields are keys of `driver` in the JSON form."""
 
     pid: int | None = None
     host: str | None = None
@@ -55,13 +57,13 @@ class Process:
 
 @dataclass(slots=True)
 class Freshness:
-    """How fresh the tables are, of a gated stream first as its branch has them.
+    """Freshness of the tables. For a stream with publication, the figures are those of its branch.
 
     Attributes:
-        through: Every record that had come by then is there; seconds since 1970, as the next one.
-        watermark: No record with an earlier event time is awaited any more.
-        event_times: The least and the greatest event time of the newest batch with any.
-        main: Of a gated stream, what main lacks of its branch.
+        through: Time up to which all records have landed, in seconds since 1970.
+        watermark: Event time before which no more records are expected, in seconds since 1970.
+        event_times: Least and greatest event time of the newest batch with event times.
+        main: Freshness of main, for a stream that publishes from a branch.
     """
 
     through: float | None = None
@@ -71,18 +73,18 @@ class Freshness:
 
     @property
     def complete_through(self) -> float | None:
-        """Through when the tables are complete for their readers; seconds since 1970."""
+        """Time through which the tables are complete for their readers; seconds since 1970."""
         return self.main.through(self.through) if self.main else self.through
 
     @property
     def readers_watermark(self) -> float | None:
-        """The watermark of what the readers have; seconds since 1970."""
+        """Watermark of the rows that readers see; seconds since 1970."""
         return self.main.watermark(self.watermark) if self.main else self.watermark
 
 
 @dataclass(slots=True)
 class Parked:
-    """Since when a table is parked, and how many dead letters were made for it."""
+    """Suspension of a table: its beginning, and the number of dead letters for the table."""
 
     since: datetime
     dead_letters: int
@@ -90,15 +92,15 @@ class Parked:
 
 @dataclass(slots=True)
 class Tables:
-    """What the tables hold. The fields are keys of the JSON form.
+    """Contents of the tables. The fields are keys of the JSON form.
 
     Attributes:
-        rows: Of the table, whoever wrote them.
-        tables: Of a stream with a route, how many tables it has for rows, those that values have named among them.
-        landed: Of such a stream, the records that became rows of any, or wait for one that is parked.
-        parked: Of such a stream, its tables that are parked.
-        dead: Rows of the dead-letter table.
-        topics_without_id: Topics that the brokers give no id; None if that was not looked up.
+        rows: Number of rows in the main table, whoever wrote them.
+        tables: Number of tables with rows of a stream with outputs, dynamic tables included.
+        landed: Number of its records that landed in any of these tables, or wait for a suspended one.
+        parked: Its suspended tables, by name.
+        dead: Number of rows in the dead-letter table.
+        topics_without_id: Topics to which the brokers give no id; None if not looked up.
     """
 
     rows: int | None = None
@@ -111,11 +113,12 @@ class Tables:
 
 @dataclass(slots=True)
 class Undeclared:
-    """Keys that the schema does not declare, under the present configuration.
+    """Keys that the schema does not declare, under the current configuration.
 
     Attributes:
-        unexpected: Those that the file does not leave out on purpose.
-        facts: All of them as data.
+        known: The undeclared keys; None if unknown.
+        unexpected: Paths of keys that the file does not leave out on purpose.
+        facts: All undeclared keys as JSON.
     """
 
     known: UnknownFields | None = None
@@ -125,22 +128,22 @@ class Undeclared:
 
 @dataclass(slots=True)
 class StreamStatus:
-    """What is known of a stream now; None where it could not be found out, and `unknown` says why.
+    """Current status of a stream. A figure that could not be read is None, and `unknown` has the reason.
 
     Attributes:
-        state: One word, see `orchestration.reconcile.stream_state`.
+        state: State in one word, see `orchestration.reconcile.stream_state`.
         fix: The next command.
-        holder: Process and host of the driver, or of what drains the stream.
-        group: The group whose driver it is.
-        control: What its operator wants.
-        file_problem: What is wrong with the stream's file.
-        decision: What the supervisor's last tick made of the stream.
-        beat: The newest heartbeat, also of a driver that has ended.
-        work: What the driver that lives has done. Where none lives, what the tables and the topics say of it.
-        ahead: How far the branch of a gated stream is ahead of main.
-        last_check: How far the table is checked against the stream's contract, and what that came to.
-        last_checks: The same of the other tables of a route, by name, of those that the contract is about.
-        unknown: By the name of the part, why it is not known.
+        holder: Process and host of the driver, or of the stream's one-off run.
+        group: Driver group that the stream runs in.
+        control: The operator's request.
+        file_problem: Problem of the stream's file.
+        decision: Decision of the supervisor's last tick about the stream.
+        beat: The newest heartbeat, even of a driver that has ended.
+        work: Work of the running driver; without one, the figures come from tables and topics.
+        ahead: Distance of a publishing stream's branch from main.
+        last_check: Position and result of the main table's last contract check.
+        last_checks: Positions and results of the other tables' last contract checks, by name.
+        unknown: Reasons why parts are unknown, by the part's name.
     """
 
     stream: str
@@ -167,28 +170,28 @@ class StreamStatus:
     unknown: dict[str, str] = field(default_factory=dict)
 
     def learn(self, **figures: Any) -> None:
-        """Take figures of the work from the tables or the topics."""
+        """Set figures of the work from tables or topics."""
         self.work = msgspec.structs.replace(self.work, **figures)
 
     @property
     def error(self) -> LastError | None:
-        """The newest driver's error."""
+        """Error of the newest driver."""
         return self.beat and self.beat.error
 
     @property
     def hangs(self) -> bool:
-        """Whether records have waited for the end of a transaction for longer than brokers let one be open."""
+        """Whether records wait longer for the end of a transaction than brokers keep one open."""
         since, waiting = self.work.undecided_since, self.work.total_undecided
         return bool(waiting) and since is not None and datetime.now(UTC).timestamp() - since > HANGING_SECONDS
 
     @property
     def driven(self) -> bool:
-        """Whether a live driver's heartbeat says where the stream stands, so that nothing else need be asked."""
+        """Whether a running driver's heartbeat has the stream's position, so that no service is asked."""
         return self.process.since is not None and bool(self.work.position)
 
 
 def status_facts(status: StreamStatus) -> dict[str, Any]:
-    """Offsets by topic and partition, times in UTC."""
+    """Status as JSON, with offsets by topic and partition, and times in UTC."""
     error, beat, ahead, freshness = status.error, status.beat, status.ahead, status.freshness
     known = status.undeclared.known
     return _plain(
@@ -263,18 +266,18 @@ def _check_facts(check: ValidatedPosition) -> dict[str, Any]:
 
 
 def utc(seconds: float | None) -> datetime | None:
-    """A moment in UTC, from seconds since 1970."""
+    """Time in UTC from seconds since 1970."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def event_span(span_ms: tuple[int, int]) -> tuple[datetime, datetime] | None:
-    """The least and the greatest event time, from milliseconds since 1970; None if one is beyond Python's calendar."""
+    """Least and greatest event time from milliseconds since 1970; None if one exceeds Python's calendar."""
     least, greatest = map(as_datetime, span_ms)
     return None if least is None or greatest is None else (least, greatest)
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: groups of fields as objects, times as text."""
+    """Value for JSON: dataclasses become objects, and times become text."""
     if is_dataclass(value):
         value = {each.name: getattr(value, each.name) for each in fields(value)}
     match value:

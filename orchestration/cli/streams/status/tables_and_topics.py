@@ -1,4 +1,4 @@
-"""What tables and topics say of a stream, added to its status; imported only where a status needs them."""
+"""Figures from tables and topics in a stream's status; imported only if a status needs them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from orchestration.reconcile.lag import waiting_records
 def add_tables_and_topics(
     status: StreamStatus, spec: StreamSpec, catalog: Catalog | FrazilError, kafka: KafkaLog | FrazilError
 ) -> FrazilError | None:
-    """Add what the tables say; and the lag, if no driver has told it.
+    """Add figures from the tables; and the lag, unless a driver has reported it.
 
     Returns:
-        Why the catalog or its object store does not answer, whichever table is asked for; None if it does.
+        Reason why the catalog or its object store does not answer for any table; None if it does.
     """
     away = None
     if isinstance(catalog, NoCatalogYet):
@@ -62,7 +62,7 @@ def add_tables_and_topics(
         status.freshness.main = status.freshness.main or (UNKNOWN if "catalog" in status.unknown else MainFreshness())
     start = f"frazil start {spec.stream}" if spec.continuous else f"frazil run {spec.stream}"
     if status.state == "idle" and status.fix in (None, start):
-        # Where nothing waits there is nothing to land.
+        # Without waiting records there is nothing to land.
         status.fix = start if status.work.total_lag else None
     elif status.state == "never ran" and status.fix == start and not spec.continuous and status.work.total_lag == 0:
         status.fix = None
@@ -81,8 +81,8 @@ def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> Frazi
 
 
 def _is_away(problem: FrazilError) -> bool:
-    """Whether a service did not answer, rather than that a table is damaged."""
-    # Imported here: most looks meet no problem.
+    """Whether the cause of a problem is an unavailable service, instead of a damaged table."""
+    # Imported here: most reads have no problem.
     from jobs.streaming.driver.batch.retry import is_unavailable
 
     cause = problem.__cause__
@@ -105,7 +105,7 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
         if status.state == "never ran":
             status.state = "idle"
         status.epoch = max(newest.epoch, status.epoch or 0)
-        # The tables are newer than the last beat, if anything.
+        # The tables are at least as new as the last heartbeat.
         status.learn(
             batch=newest.batch if newest.batch >= 0 else status.work.batch,
             position=by_topic({**from_topics(status.work.position), **newest.position}),
@@ -118,13 +118,13 @@ def _look_at_tables(status: StreamStatus, spec: StreamSpec, catalog: Catalog) ->
         if times is not None and times.watermark_ms is not None and freshness.watermark is None:
             freshness.watermark = times.watermark_ms / 1000
         if times is not None and freshness.event_times is None:
-            # A claim says nothing of the rows before it.
+            # A claim's stamp has no figures of the rows before it.
             batch = newest_batch(metadata, status.stream)
             span_ms = batch.event_time.batch.span_ms if batch and batch.event_time else None
             freshness.event_times = event_span(span_ms) if span_ms else None
     tables.rows = total_rows(metadata)
     if spec.route is not None and newest is not None:
-        # By the newest stamp alone: to ask each table would take as long as there are many.
+        # The newest stamp suffices. Loading each table would be slow for many tables.
         told = with_told_tables(spec, table.metadata)
         tables.tables = sum(each.role == "rows" for each in told.targets)
         tables.landed = newest.totals.landed
@@ -160,19 +160,19 @@ def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> Non
     now = time.time()
     status.learn(lag=by_topic(waiting), undecided=by_topic(undecided), lag_at=now, lag_unknown_since=None)
     if not status.work.total_lag and not status.work.total_undecided:
-        # As the checks see it: a stream that stands at the end of its topics is complete through now.
+        # Like the checks do: a stream at the end of its topics is complete through now.
         status.freshness.through = now
 
 
 def total_rows(metadata: TableMetadata) -> int:
-    """Collected for the status: the rows of a table, as its newest snapshot counts them."""
+    """Number of rows in a table, as its newest snapshot counts them."""
     snapshot = metadata.current_snapshot()
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     return int(summary.get("total-records", 0))
 
 
 def last_commit(table: Table, stream: str) -> float | None:
-    """When the stream last committed records here, since 1970; None if never, or if that snapshot has expired."""
+    """Time of the stream's last commit of records to a table, since 1970; None without one, or if it has expired."""
     for snapshot_id, stamp in stamps_along_main(as_written(table.metadata, stream), stream):
         snapshot = table.snapshot_by_id(snapshot_id)
         if stamp.kind == "batch" and snapshot is not None:

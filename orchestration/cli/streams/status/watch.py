@@ -23,7 +23,7 @@ WATCH_SECONDS = 2.0
 _SHOWN = ("stream", "state", "lag", "rec/s", "last commit", "complete through", "rows", "dead")
 _NUMBERS = {"lag", "rec/s", "rows", "dead"}
 _WIDTH, _LEAST_NAME = 80, 12
-# A service that did not answer is asked again so often.
+# Interval of retries of a service that did not answer.
 _CONNECT_AGAIN_SECONDS = 30.0
 
 
@@ -51,13 +51,13 @@ def watch_status(deployment: Deployment, streams: Sequence[str], seconds: float,
     """Show the status again and again, until the process is interrupted.
 
     Args:
-        deployment: The deployment, whose files and settings are read anew for each look.
-        streams: The streams; empty for all.
-        seconds: Time between two looks.
-        as_json: Whether each look is a line of JSON.
+        deployment: The deployment, whose files and settings are read again for each refresh.
+        streams: Ids of streams; empty for all.
+        seconds: Seconds between two refreshes.
+        as_json: Whether to print each refresh as a line of JSON.
 
     Raises:
-        FrazilError: The first look fails. A later one that fails is shown as a line.
+        FrazilError: The first refresh failed. Later failures are shown as lines.
     """
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -99,7 +99,7 @@ def _reports(deployment: Deployment, streams: Sequence[str], seconds: float) -> 
 
 
 def rendered(report: StatusReport | FrazilError, seconds: float, width: int) -> RenderableType:
-    """A look at the streams: a line for each, then what needs somebody."""
+    """Rendered status: a line for each stream, then the problems that need attention."""
     head = Text(f"{_now()}, every {seconds:g} s, Ctrl-C ends", style="dim", no_wrap=True, overflow="ellipsis")
     if isinstance(report, FrazilError):
         return Group(head, _line(f"! {report.message}", "red"))
@@ -111,7 +111,7 @@ def _table(statuses: Sequence[StreamStatus], width: int) -> Table:
     rows = [dict(zip(COLUMNS, cells(status), strict=True)) for status in statuses]
     texts = [[row[name].removesuffix(" ago") for name in _SHOWN] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
-    # Names are cut where a line is too long, figures are not.
+    # If a line is too long, names are cut, but figures are not.
     names = max(_LEAST_NAME, width - sum(widths[1:]) - (len(widths) - 1))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name, title, wide in zip(_SHOWN, titles, widths, strict=True):

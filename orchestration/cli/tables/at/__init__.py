@@ -1,1 +1,1 @@
-"""`frazil at`."""
+"""Command `frazil at`: history of records, rows and snapshots."""

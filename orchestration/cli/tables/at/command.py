@@ -1,4 +1,4 @@
-"""`frazil at`: from a record, a row or an instant to the snapshot, what made it, and how to read it."""
+"""Command `frazil at`: the snapshot of a record, a row or an instant, its origin, and queries that read it."""
 
 from __future__ import annotations
 
@@ -87,20 +87,20 @@ def _found(tables: StreamTables, selection: SnapshotSelection, row: str | None) 
 
 
 def _having(tables: StreamTables, selection: SnapshotSelection) -> StreamTables:
-    """The tables, and asked about the one that has the snapshot, unless a table was named."""
+    """Tables with the snapshot's table as the selected one, unless the command names a table."""
     if selection.snapshot_id is None or selection.table is not None:
         return tables
     found = tables.with_snapshot(selection.snapshot_id)
     if found is not None:
         return tables.asking(found.target.name)
-    # It has expired: the ledger says whose it was.
+    # The snapshot has expired, but the ledger names its table.
     uuids = {row.table_uuid for row in tables.recorded.of_snapshot(selection.snapshot_id)}
     whose = [each.target.name for each in tables.every if each.uuid in uuids]
     return tables.asking(whose[0]) if whose else tables
 
 
 def _records(tables: StreamTables, selection: SnapshotSelection, row: str) -> list[tuple[TopicPartition, int]]:
-    """The records of the rows that fit, each once: of the table that was named, or of all that have rows."""
+    """Distinct records of the rows that match, in the named table or in all tables with rows."""
     asked = [tables.table] if selection.table is not None else list(tables.of_rows)
     records: list[tuple[TopicPartition, int]] = []
     several = len(asked) > 1
@@ -136,10 +136,10 @@ def _print(stream: str, facts: dict[str, Any]) -> None:
 
 
 def _print_config(tables: StreamTables, found: list[dict[str, Any]]) -> None:
-    """Print the stream's file as it was kept when what was found was made.
+    """Print the stored copy of the stream's file that was in effect at the commit.
 
     Raises:
-        FrazilError: The stream made nothing of what was found, or the file is not kept.
+        FrazilError: No commit of the stream was found, or no copy of the file is stored.
     """
     first = found[0]
     commit = first.get("landing") if "fate" in first else first.get("complete") if "timestamp" in first else first

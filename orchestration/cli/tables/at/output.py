@@ -1,4 +1,4 @@
-"""What `frazil at` found: the facts that `--json` prints, and the text for a person that is made of them."""
+"""Output of `frazil at`: the facts that `--json` prints, and the text that is made from them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SHOWN = 8
 
 
 def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -> dict[str, Any]:
-    """What became of a record, and whether Kafka still has it."""
+    """Outcome of a record as JSON, and whether Kafka still has the record."""
     dead = tables.dead
-    # A dead letter is read in the table of the dead letters, whichever was asked about.
+    # A dead letter is read in the dead-letter table, whichever table was asked about.
     in_letters = answer.fate.fate == "dead_letter" and dead is not None
-    # Of several tables with its row the one that was asked about is told first.
+    # If several tables have the row, the one that was asked about comes first.
     places = sorted(answer.places, key=lambda each: each.table is not answer.table)
     where = dead if in_letters and dead is not None else places[0].table if places else tables.sink
     landed = answer.landing.passage if answer.landing else None
@@ -77,11 +77,11 @@ def record_facts(tables: StreamTables, answer: RecordAnswer, logs: SourceLogs) -
 
 
 def _row_facts(tables: StreamTables, answer: RecordAnswer, place: Place) -> dict[str, Any]:
-    """A table that has the row of a record, the commit that brought it there, and how to read it."""
+    """Table with a record's row as JSON: the commit that landed the row, and queries that read it."""
     row, name = place.commit.row, place.table.target.name
     return {
         "table": name,
-        # Rows of a table without Kafka's columns do not say which records they are of.
+        # In a table without Kafka's columns, rows do not name their records.
         "certain": place.rows is not None,
         "snapshot_id": row.snapshot_id or None,
         "committed_at": row.committed_at.isoformat(timespec="milliseconds"),
@@ -153,7 +153,7 @@ def _range_facts(row: LedgerRow) -> dict[str, Any]:
 
 
 def opening_facts(opening: EpochRecord | None) -> dict[str, Any] | None:
-    """Who opened the stream; None if it is not kept."""
+    """Process that opened the stream's epoch as JSON; None if it was not recorded."""
     if opening is None:
         return None
     at = datetime.fromtimestamp(opening.at, UTC).isoformat(timespec="seconds")
@@ -170,7 +170,7 @@ def opening_facts(opening: EpochRecord | None) -> dict[str, Any] | None:
 def reading_facts(
     tables: StreamTables, table: str, found: Reading | None, conditions: list[Condition]
 ) -> dict[str, Any] | None:
-    """How to read rows as they were; None if nothing can be read."""
+    """Queries that read the rows at a snapshot as JSON; None if no snapshot can be read."""
     if found is None:
         return None
     catalog = tables.settings.catalog.name
@@ -188,7 +188,7 @@ def reading_facts(
 
 
 def snapshot_facts(tables: StreamTables, found: SnapshotAnswer | None) -> dict[str, Any] | None:
-    """What is known of a snapshot."""
+    """Snapshot as JSON; None if there is none."""
     if found is None:
         return None
     name = tables.table.target.name
@@ -214,7 +214,7 @@ def snapshot_facts(tables: StreamTables, found: SnapshotAnswer | None) -> dict[s
 
 
 def _event_time_facts(times: EventTimes | None) -> dict[str, Any] | None:
-    """The event times of a snapshot's rows, how late records were, and the watermark before and behind it."""
+    """Event times of a snapshot's rows as JSON, with late records and the watermark before and after."""
     if times is None:
         return None
 
@@ -240,12 +240,12 @@ def _event_time_facts(times: EventTimes | None) -> dict[str, Any] | None:
 
 
 def _by_partition(row: LedgerRow) -> dict[str, Any]:
-    """A row of the ledger by topic and partition."""
+    """Row of the ledger as JSON, with topic and partition."""
     return {"topic": row.partition.topic, "partition": row.partition.partition, **_range_facts(row)}
 
 
 def instant_facts(tables: StreamTables, found: InstantAnswer) -> dict[str, Any]:
-    """The snapshots that go with an instant."""
+    """Snapshots of an instant as JSON."""
     return {
         "stream": tables.spec.stream,
         "timestamp": found.at.isoformat(timespec="milliseconds"),
@@ -257,13 +257,13 @@ def instant_facts(tables: StreamTables, found: InstantAnswer) -> dict[str, Any]:
 
 
 def print_record(facts: dict[str, Any]) -> None:
-    """What became of a record, who landed it, and how to read it."""
+    """Print the outcome of a record, the process that landed it, and queries that read it."""
     stream, read = facts["stream"], facts["read"]
     where = f"topic {facts['topic']}, partition {facts['partition']}, offset {facts['offset']}"
     click.echo(f"{stream}: {where} {facts['sentence']}{_of_tables(facts)}.")
     if facts["branch"] != facts["branch_written"]:
         _line("branch", f"{facts['branch']}; the stream writes {facts['branch_written']}")
-    # Of a stream with a route the batch's own commit is told of the stream's table, and each table's of the row.
+    # With outputs, the batch's commit is shown for the main table, and each row's commit for its own table.
     elsewhere = [row["table"] for row in facts["rows"]] not in ([], [facts["landing_table"]])
     if landing := facts["landing"]:
         _print_commit(stream, landing, facts, f" of {facts['landing_table']}" if elsewhere else "")
@@ -302,7 +302,7 @@ def print_record(facts: dict[str, Any]) -> None:
 
 
 def _of_tables(facts: dict[str, Any]) -> str:
-    """The tables that have the row, or the letter, as what follows `is a row`."""
+    """Tables with the row or the dead letter, as the words after `is a row`."""
     if facts["fate"] not in ("row", "dead_letter"):
         return ""
     names = [row["table"] for row in facts["rows"]]
@@ -317,7 +317,7 @@ def _of_tables(facts: dict[str, Any]) -> str:
 
 
 def _print_row(row: dict[str, Any]) -> None:
-    """One of several tables that have the row of a record."""
+    """Print one of several tables with the row of a record."""
     snapshot = f"snapshot {row['snapshot_id']}" if row["snapshot_id"] else "a snapshot that is not known any more"
     may = "" if row["certain"] else ", perhaps: its rows do not say which records they are of"
     _line("row in", f"{row['table']}{may}")
@@ -329,7 +329,7 @@ def _print_row(row: dict[str, Any]) -> None:
 
 
 def _print_source(source: dict[str, Any]) -> None:
-    """Whether Kafka still has the record, and what reads it."""
+    """Print whether Kafka still has the record, and the command that reads it."""
     first, end = source["first_offset"], source["end_offset"]
     states = {
         "kept": f"keeps offsets [{first}, {end}) of the partition, so the record may be read",
@@ -344,7 +344,7 @@ def _print_source(source: dict[str, Any]) -> None:
 
 
 def _print_published(facts: dict[str, Any]) -> None:
-    """Whether main has what stands on the stream's branch."""
+    """Print whether main has the row of the stream's branch."""
     published = facts["published"]
     if facts["discarded"]:
         _line("main", "has a row that came back" if published["in_main"] else "has none of it: it was discarded")
@@ -388,7 +388,7 @@ def _other(commit: dict[str, Any]) -> str:
 
 
 def print_snapshot(stream: str, facts: dict[str, Any], heading: str | None = None) -> None:
-    """What is known of a snapshot."""
+    """Print the details of a snapshot."""
     on = "" if facts["branch"] == "main" else f" on branch {facts['branch']}"
     click.echo(heading or f"{stream}: snapshot {facts['snapshot_id']} of {facts['table']}{on}")
     if heading:
@@ -398,7 +398,7 @@ def print_snapshot(stream: str, facts: dict[str, Any], heading: str | None = Non
         _line("kind", f"{facts['kind']}, by no stream")
     else:
         own = "" if facts["stamped_by"] == stream else f" of {facts['stamped_by']}"
-        # A claim repeats the batch before it.
+        # A claim has the number of the batch before it.
         number = "" if facts["kind"] == "claim" else f" {facts['batch']}"
         _line("kind", f"{facts['kind']}{number} of epoch {facts['epoch']}{own}")
         _line("by", _by(facts["opened_by"]))
@@ -422,7 +422,7 @@ def print_snapshot(stream: str, facts: dict[str, Any], heading: str | None = Non
 
 
 def _print_event_times(times: dict[str, Any]) -> None:
-    """When its rows happened, which records were late, and the watermark."""
+    """Print the event times of a snapshot's rows, its late records, and the watermark."""
     if times["least"]:
         _line("event time", f"{times['column']} from {_when(times['least'])} to {_when(times['greatest'])}")
     if times["late"]:
@@ -438,7 +438,7 @@ def _print_event_times(times: dict[str, Any]) -> None:
 
 
 def print_instant(facts: dict[str, Any]) -> None:
-    """The snapshots that go with an instant."""
+    """Print the snapshots of an instant."""
     stream, at = facts["stream"], _when(facts["timestamp"])
     headings = {
         "complete": f"The first snapshot in which every record older than {at} is in (record time):",
@@ -478,7 +478,7 @@ def _print_reading(read: dict[str, Any]) -> None:
     _line("Spark", read["spark"])
     if read["spark_by_time"]:
         _line("", read["spark_by_time"])
-    # At the margin: Python does not take lines that begin with spaces.
+    # The program is not indented, as Python refuses lines that begin with spaces.
     _line("PyIceberg", "this program:")
     click.echo(read["python"])
 

@@ -1,1 +1,1 @@
-"""`frazil mirror`."""
+"""Commands `frazil mirror …`."""

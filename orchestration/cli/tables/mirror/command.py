@@ -1,4 +1,4 @@
-"""Commands `frazil mirror …`: tables that are what a stream's source is now, made from its changelog."""
+"""Commands `frazil mirror …`: merge, rebuild and compare the mirrors of a stream's source."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
                 try:
                     source = check_source(of, each, settings, catalog, session.get, buckets, wait)
                 except FrazilError as problem:
-                    # What the changelog says of the mirror is known, whether its source answers or not.
+                    # The comparison with the changelog is shown even if the source does not answer.
                     source = problem
                 found.append((of, each, done, source))
                 progress.advance(task)
@@ -235,7 +235,7 @@ def accept(
         topics = ", ".join(sorted({partition.topic for partition in at}))
         raise FrazilError(f"stream {stream}: no mirror has changes of {topics}.", fix=f"frazil mirror status {stream}")
     if not dry_run:
-        # All but the next command.
+        # The last line, the next command, follows only after the answer.
         show_plan((line for each in accepted for line in [*accepted_lines(*each)][:-1]), as_json=as_json)
         why = consent_with_reason(f"Let positions of the source of {stream} begin anew there?", yes=yes, reason=reason)
         accepted = answer(f"{current_user()}: {why}", dry_run=False)
@@ -251,7 +251,7 @@ def accept(
 
 
 def _show_merge_plan(deployment: Deployment, stream: str, table: str | None, *, rebuild: bool, as_json: bool) -> None:
-    """Show what a merge would do, by the metadata of the tables."""
+    """Show the effect of a merge from the metadata of the tables."""
     spec, settings = deployment.stream(stream), deployment.settings()
     with translate_errors(settings, stream), _opened(settings, stream) as catalog:
         found = [(of, mirror_status(of, each, settings, catalog)) for of, each in chosen_mirrors(spec, catalog, table)]
@@ -320,7 +320,7 @@ def _merge(
                 click.echo(line)
     for problem in problems:
         print_error(problem)
-    # Some tables of a whole database have no keys; their mirrors are told of, and fail no run of all.
+    # A captured database may have tables without keys. Their mirrors are reported, but do not fail a run of all.
     if any(table is not None or len(chosen) == 1 or not isinstance(each, KeylessChangelogError) for each in problems):
         raise SystemExit(1)
 

@@ -1,4 +1,4 @@
-"""Mirrors as people and programs read them: what a merge did, and how far they are what the source is."""
+"""Output of `frazil mirror …` as text and as JSON: results of merges, status, and comparisons."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from orchestration.formatting import span
 
 
 def merged_facts(spec: StreamSpec, mirror: Mirror, done: Merged) -> dict[str, Any]:
-    """What a merge came to; times in UTC, offsets by topic and partition."""
+    """Result of a merge as JSON; times are in UTC, offsets are by topic and partition."""
     return {
         "table": mirror.table,
         "changelog": spec.table.name,
         "snapshot_id": done.snapshot_id,
         "attempts": done.attempts,
         "files": len(done.increment.files) if done.result else 0,
-        # No row waits any more for changes of a former key.
+        # Rows never wait for changes of a former key any more, but the field is public.
         "changes": dataclasses.asdict(done.result.counts) | {"awaited": 0} if done.result else None,
         **_position_facts(source_position(done.stamp, spec.stream) if done.stamp else None),
     }
 
 
 def merged_lines(spec: StreamSpec, mirror: Mirror, done: Merged) -> Iterator[str]:
-    """What a merge came to, for people."""
+    """Yield the result of a merge as text."""
     if done.result is None:
         if done.increment.until is None:
             yield f"Mirror {mirror.table}: the changelog {spec.table.name} has nothing yet."
@@ -75,7 +75,7 @@ def merged_lines(spec: StreamSpec, mirror: Mirror, done: Merged) -> Iterator[str
 
 
 def status_facts(spec: StreamSpec, found: MirrorStatus) -> dict[str, Any]:
-    """How a mirror stands; times in UTC, offsets by topic and partition."""
+    """Status of a mirror as JSON; times are in UTC, offsets are by topic and partition."""
     now, stamp = datetime.now(UTC), found.stamp
     return {
         "table": found.table,
@@ -99,7 +99,7 @@ def status_facts(spec: StreamSpec, found: MirrorStatus) -> dict[str, Any]:
 
 
 def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
-    """How a mirror stands, for people."""
+    """Yield the status of a mirror as text."""
     now, stamp = datetime.now(UTC), found.stamp
     yield f"{found.table}, the mirror of changelog {spec.table.name}"
     if stamp is None:
@@ -140,17 +140,19 @@ def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
 
 
 def source_agrees(source: SourceConsistency | FrazilError | None) -> bool:
-    """Whether a comparison with the source found nothing; so it is where a file names none."""
+    """Whether a comparison with the source found no difference, or the file names no source."""
     return source is None or (isinstance(source, SourceConsistency) and source.agrees)
 
 
 def checked_facts(
     mirror: Mirror, found: Consistency | None, source: SourceConsistency | FrazilError | None
 ) -> dict[str, Any]:
-    """What a comparison came to; null where nothing is merged yet.
+    """Result of a mirror's comparisons as JSON; null before the first merge.
 
     Args:
-        source: What that with the source came to, or why it was not made; None where a file names none.
+        mirror: The mirror.
+        found: Result of the comparison with the changelog; None before the first merge.
+        source: Result of the comparison with the source, or the reason why it failed; None if the file names no source.
     """
     if found is None:
         return {"table": mirror.table, "consistent": None}
@@ -182,7 +184,7 @@ def _source_facts(found: SourceConsistency | FrazilError) -> dict[str, Any]:
         "rows_mirror": found.mirror_rows,
         "as_of": lsn(found.position),
         "mirror_through": lsn(found.reached) if found.reached is not None else None,
-        # A source that is behind its mirror is an error.
+        # A source behind its mirror is an error instead.
         "source_is_behind": False,
         "wrong": {kind: found.wrong.get(kind, 0) for kind in KINDS},
         "unsettled": {kind: found.unsettled.get(kind, 0) for kind in KINDS},
@@ -200,7 +202,7 @@ def _source_facts(found: SourceConsistency | FrazilError) -> dict[str, Any]:
 def checked_lines(
     spec: StreamSpec, mirror: Mirror, found: Consistency | None, source: SourceConsistency | FrazilError | None
 ) -> Iterator[str]:
-    """What a comparison came to, for people; why one with the source was not made is told elsewhere."""
+    """Yield the results of a mirror's comparisons as text, without the error of a failed one with the source."""
     if found is None:
         yield f"Nothing is merged into {mirror.table} yet."
         yield f"Next: frazil mirror run {spec.stream} --table {mirror.table}"
@@ -222,7 +224,7 @@ def checked_lines(
 
 
 def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorState) -> Iterator[str]:
-    """What was answered, for people."""
+    """Yield the recorded answer as text."""
     yield f"Mirror {mirror.table}: a new generation of positions begins at"
     newest = max((each.number for breaks in said.breaks.values() for each in breaks), default=0)
     for partition, breaks in sorted(said.breaks.items()):
@@ -233,7 +235,7 @@ def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorState) -> Itera
 
 
 def accepted_facts(mirror: Mirror, state: MirrorState) -> dict[str, Any]:
-    """What was, or is to be, answered, as JSON: from which offsets on the positions of the source begin anew."""
+    """Recorded or planned answer as JSON: the offsets from which a new source timeline begins."""
     newest = max((each.number for breaks in state.breaks.values() for each in breaks), default=0)
     return {
         "table": mirror.table,

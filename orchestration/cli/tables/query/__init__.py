@@ -1,1 +1,1 @@
-"""`frazil query`: SQL over a stream's tables, read only."""
+"""Command `frazil query`: SQL over a stream's tables, read only."""

@@ -1,4 +1,4 @@
-"""`frazil query`: rows of a stream's tables by SQL, read only and without Spark."""
+"""Command `frazil query`: rows of a stream's tables by SQL, read only and without Spark."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def query(
     limit = limit or (None if sql else _FIRST_ROWS)
     spec, settings = deployment.stream(stream), deployment.settings()
     role = DEAD_LETTERS if dead_letters else ROWS
-    # The scan itself stops at the limit of the first rows; it cannot where SQL decides which rows count.
+    # Without SQL the scan itself stops at the limit. With SQL, any row may count.
     selection = Selection(role, branch, snapshot_id, where, None if sql else limit)
     with (
         translate_errors(settings, stream),

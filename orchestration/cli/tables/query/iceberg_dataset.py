@@ -11,26 +11,26 @@ import pyarrow.dataset as ds
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import DataScan, Table
 
-# Batches that Arrow reads ahead of its reader; a reader that stops early should not have caused much reading.
+# Batches that Arrow reads ahead. Few, so that a reader that stops early has read little.
 _READ_AHEAD = 2
 
 
 class IcebergDataset(ds.InMemoryDataset):
-    """Rows of a table's snapshot for whoever scans a pyarrow dataset, as DuckDB does.
+    """Rows of a table's snapshot as a pyarrow dataset, which DuckDB can scan.
 
-    DuckDB calls `scanner` with the columns and the conditions of a query. Data files are planned and read when the
-    scanner's first batch is asked for, in this order, and no file is read behind the last batch that is taken.
+    DuckDB calls `scanner` with the columns and the conditions of a query. Data files are planned when the first batch
+    is requested, and read one after the other, none after the last requested batch.
 
     Attributes:
-        failure: The exception that ended a read; DuckDB replaces it by one of its own.
+        failure: Exception that ended a read; DuckDB replaces it by one of its own.
     """
 
     def __init__(self, table: Table, scan: DataScan) -> None:
-        """Dataset of a scan.
+        """Create the dataset of a scan.
 
         Args:
-            table: The table that is scanned.
-            scan: Snapshot, row filter and limit; its columns are the dataset's.
+            table: The scanned table.
+            scan: Scan with snapshot, columns, row filter and limit.
         """
         super().__init__(_arrow_schema(scan).empty_table())
         self.failure: Exception | None = None
@@ -43,11 +43,11 @@ class IcebergDataset(ds.InMemoryDataset):
         filter: pc.Expression | None = None,  # noqa: A002 - pyarrow's name
         **_: Any,
     ) -> ds.Scanner:
-        """Scanner of these columns, of the rows that fulfil the condition.
+        """Scanner of these columns in the rows that meet the condition.
 
         Args:
             columns: Names of top-level columns; None for all.
-            filter: Condition over the dataset's columns, also such as are not in `columns`.
+            filter: Condition over columns of the dataset, which need not be in `columns`.
         """
         wanted = self.schema.names if columns is None else list(columns)
         read = {*wanted, *(self._columns_of(filter) if filter is not None else ())} or {self.schema.names[0]}
@@ -63,7 +63,7 @@ class IcebergDataset(ds.InMemoryDataset):
         )
 
     def _columns_of(self, condition: pc.Expression) -> Iterator[str]:
-        """Columns that a condition needs: those without which Arrow cannot bind it."""
+        """Columns of a condition, found by leaving each out: without it, Arrow cannot bind the condition."""
         for index, name in enumerate(self.schema.names):
             try:
                 ds.Scanner.from_batches(iter(()), schema=self.schema.remove(index), columns=[], filter=condition)
@@ -73,14 +73,14 @@ class IcebergDataset(ds.InMemoryDataset):
     def _batches(self, scan: DataScan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         left = scan.limit
         try:
-            # The limit counts over all files, so each file's own scan gets what is left of it.
+            # The limit counts over all files, so each file's scan gets the rest of it.
             for task in scan.plan_files():
                 if left == 0:
                     return
                 files = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter, limit=left)
                 for batch in files.to_record_batches([task]):
                     left = None if left is None else left - batch.num_rows
-                    # Files of one table differ in the width of their texts' offsets.
+                    # Files of one table may differ in the width of string offsets.
                     yield batch.cast(schema)
         except Exception as problem:
             self.failure = problem

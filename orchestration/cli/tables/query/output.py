@@ -24,7 +24,7 @@ _NULL = "–"
 
 
 def json_cell(value: Any) -> Any:
-    """A value for JSON: decimals and numbers that JSON lacks as text, times in UTC, bytes in hexadecimal."""
+    """Value for JSON: decimals, NaN and infinity become text, times are in UTC, bytes are hexadecimal."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -50,7 +50,7 @@ def json_cell(value: Any) -> Any:
 
 
 def text_cell(value: Any) -> str:
-    """A value for a line of a terminal or of CSV; bytes that are readable text as that text."""
+    """Text of a value for a terminal or for CSV; bytes become text if they are printable UTF-8."""
     match value:
         case None:
             return ""
@@ -77,7 +77,7 @@ def _utc(value: datetime, separator: str) -> str:
 
 
 def print_as_json(reader: pa.RecordBatchReader, limit: int | None, facts: Mapping[str, Any]) -> None:
-    """One JSON document: the facts, the columns with their Arrow types, and the rows."""
+    """Print one JSON document with the facts, the columns with their Arrow types, and the rows."""
     columns = [{"name": field.name, "type": str(field.type)} for field in reader.schema]
     names = [field.name for field in reader.schema]
     rows = [dict(zip(names, map(json_cell, row), strict=True)) for row in _rows(reader, limit)]
@@ -85,7 +85,7 @@ def print_as_json(reader: pa.RecordBatchReader, limit: int | None, facts: Mappin
 
 
 def print_as_csv(reader: pa.RecordBatchReader, limit: int | None) -> None:
-    """A line of names, and a line for each row as it comes; null is an empty field."""
+    """Print rows as CSV below a line of names, each as it comes; null is an empty field."""
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow([field.name for field in reader.schema])
     for row in _rows(reader, limit):
@@ -94,7 +94,7 @@ def print_as_csv(reader: pa.RecordBatchReader, limit: int | None) -> None:
 
 
 def print_as_table(reader: pa.RecordBatchReader, limit: int | None) -> None:
-    """Rows below each other if they fit the terminal, else one block for each row with a column on each line."""
+    """Print rows as a table if they fit the terminal, else as a block for each row with a line for each column."""
     rows = list(_rows(reader, (limit or TERMINAL_ROWS) + 1))
     more, rows = len(rows) > (limit or TERMINAL_ROWS), rows[: limit or TERMINAL_ROWS]
     names = [visible(field.name) for field in reader.schema]
@@ -121,12 +121,12 @@ def _values(column: pa.Array) -> list[Any]:
     try:
         return column.to_pylist()
     except (OverflowError, ValueError):
-        # Instants and days beyond the years of Python: infinity, and what others have written.
+        # Python lacks times and dates beyond its years, such as DuckDB's infinity.
         return column.cast(pa.string()).to_pylist()
 
 
 def _wide(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> list[str] | None:
-    """Rows below their names; None if a line would be wider, or a cell is."""
+    """Lines of a table; None if a line, or a cell, is too wide."""
     columns = [[name, *(row[index] for row in rows)] for index, name in enumerate(names)]
     widths = [max(map(text_width, column)) for column in columns]
     if sum(widths) + _GAP * (len(widths) - 1) > width or max(widths, default=0) > max(_WIDEST_CELL, width // 2):
@@ -152,7 +152,7 @@ def _tall(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
 
 
 def _cut(text: str, width: int) -> str:
-    # A cell may hold a whole record, so no more of it is measured than is shown.
+    # A cell may contain a whole record, so only its shown part is measured.
     used = kept = 0
     for at, char in enumerate(text):
         if used < width:
@@ -164,7 +164,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def text_width(text: str) -> int:
-    """Columns of a terminal that a text takes: two for wide characters, none for combining ones."""
+    """Width of a text in columns of a terminal: two for wide characters, none for combining ones."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )

@@ -35,23 +35,23 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
-    # Otherwise a name that is no table may be a variable of this program.
+    # Otherwise a name that is no table may resolve to a variable of this program.
     "python_enable_replacements": False,
-    # Drivers share the machine. What does not fit goes to files.
+    # Drivers share the machine. Beyond the limit DuckDB spills to files.
     "memory_limit": "2GB",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is read of the table in question; the stream's other tables are read as readers see them.
+    """Selection of the selected table's rows. The stream's other tables are read as readers see them.
 
     Attributes:
-        role: `rows` for the stream's main table, `dead_letters` for that of its dead letters.
-        branch: Branch; None for the one that readers see.
-        snapshot_id: Snapshot; None for the branch's newest.
+        role: Selected table: `rows` for the main table, `dead_letters` for the dead-letter table.
+        branch: Branch to read; None for the one that readers see.
+        snapshot_id: Id of the snapshot; None for the branch's newest.
         where: Row filter of Iceberg, such as `id = 'p-17'`; files without such rows are not read.
-        limit: Rows at most; None for all.
+        limit: Largest number of rows; None for all.
     """
 
     role: str = ROWS
@@ -73,10 +73,10 @@ class StreamViews:
     as well, and the table of dead letters `dead_letters`. Only tables that a query names are loaded.
 
     Args:
-        spec: The stream.
-        settings: Settings whose secrets errors do not show.
-        catalog: Catalog of its tables.
-        selection: What is read of the table in question.
+        spec: Spec of the stream.
+        settings: Settings of the deployment, whose secrets are redacted in errors.
+        catalog: Catalog with the stream's tables.
+        selection: Selection of the selected table's rows.
 
     Raises:
         FrazilError: DuckDB is not installed.
@@ -89,19 +89,19 @@ class StreamViews:
         self._catalog: Catalog = catalog
         self._selection: Selection = selection
         self._datasets: list[IcebergDataset] = []
-        # By default the files are in the current folder, readable by everyone.
+        # DuckDB's default is the current folder, with files that everyone can read.
         self._spilled: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="frazil-query-")
         config = {**_CONFIG, "temp_directory": self._spilled.name}
         self._connection: duckdb.DuckDBPyConnection = self._duckdb.connect(":memory:", config=config)
         self._connection.execute("SET TimeZone = 'UTC'")
-        # Names of Spark's SQL begin with the catalog's, unless DuckDB reserves it, such as main and temp.
+        # As in Spark's SQL, names may begin with the catalog's, unless DuckDB reserves it, such as main and temp.
         database = _quoted(settings.catalog.name)
         with contextlib.suppress(self._duckdb.BinderException):
             self._connection.execute(f"ATTACH ':memory:' AS {database}; USE {database}")
 
     @property
     def asked(self) -> str:
-        """Full name of the table in question."""
+        """Full name of the selected table."""
         return self._spec.dead_letter_table if self._selection.role == DEAD_LETTERS else self._spec.table.name
 
     @property
@@ -111,13 +111,13 @@ class StreamViews:
         return list(dict.fromkeys([*self._spec.target_names, *mirrors]))
 
     def query(self, sql: str) -> pa.RecordBatchReader:
-        """Rows of a SELECT, read as they are taken.
+        """Reader of a query's rows, which are computed as they are read.
 
         Args:
-            sql: One statement of DuckDB's SQL that reads.
+            sql: One reading statement of DuckDB's SQL.
 
         Raises:
-            FrazilError: It is no such statement, or cannot be answered.
+            FrazilError: The statement may write, or fails.
         """
         try:
             self._require_reading(sql)
@@ -164,7 +164,7 @@ class StreamViews:
             return self.names
         read = {name.lower() for name in _table_names(document)}
         called = {self._spec.table.name: ROWS, self._spec.dead_letter_table: DEAD_LETTERS}
-        # SHOW TABLES names none, and shows them all.
+        # SHOW TABLES names no table, and shows all of them.
         return [
             name for name in self.names if {name.lower(), name.rpartition(".")[2].lower(), called.get(name)} & read
         ] or self.names
@@ -241,7 +241,7 @@ class StreamViews:
 
 def _duckdb() -> Any:
     try:
-        # Its import would bring pandas, which nothing here needs.
+        # DuckDB's import would load pandas, which is not needed here.
         with without_pandas():
             import duckdb
     except ImportError:
