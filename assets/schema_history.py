@@ -40,7 +40,7 @@ def _said(version: SchemaVersion) -> str:
 
 
 def _made(record: ChangeRecord | None) -> str:
-    """When the table was changed, by whom, and for which record."""
+    """Time and author of a table's change, and the record that needed it."""
     if record is None:
         return "not noted by frazil"
     who = f"by {record.by}" if record.by else f"epoch {record.epoch}, batch {record.batch}"

@@ -48,7 +48,7 @@ def percentage(share: float | None) -> str:
 
 
 def lateness(late_by: Lateness, latest_ms: int) -> str:
-    """By how much late records were late: `2 by up to 1m, 1 by more than 1d; the latest by 2 d 3 h`.
+    """Text about the lateness of records: `2 by up to 1m, 1 by more than 1d; the latest by 2 d 3 h`.
 
     Args:
         late_by: Number of late records by lateness, as the stamps count them.

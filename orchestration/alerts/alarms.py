@@ -28,14 +28,14 @@ _IN_KAFKA = "Records wait in Kafka, and are lost only if the topic's retention d
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One condition that a person hears of.
+    """Kind of condition that a person is notified of.
 
     Attributes:
-        meaning: What has happened, in a sentence.
+        meaning: Sentence about the condition.
         severity: Severity of the condition; that of a check that only warns is `warning` at most.
-        safe: What needs no worry meanwhile.
+        safe: Sentence about what stays safe meanwhile.
         next: The next command where the condition itself names none; `{stream}` stands for the stream.
-        seconds: How long the condition lasts before it is reported.
+        seconds: Seconds that the condition lasts before it is reported.
         states: States of a stream that are the condition, as `frazil status` names them.
         checks: Asset checks whose failure is the condition.
         query: The same condition as a query of Prometheus; empty where metrics do not show it.

@@ -58,14 +58,15 @@ _OVERLAP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition as it is now.
+    """Current condition of a stream, or of the deployment.
 
     Attributes:
-        stream: Its stream; empty for one that concerns no single stream.
+        alarm: The alarm that reports the condition.
+        stream: Id of the stream; empty if the condition concerns no single stream.
         subject: The part of the stream: a table, a check of an asset, a job; empty for the stream as a whole.
         severity: Severity that the alarm gives it; that of a check that only warns is `warning` at most.
-        since: When it began; seconds since 1970.
-        what: What happened, in a sentence.
+        since: Time of its beginning; seconds since 1970.
+        what: Sentence about the event.
         next: The next command.
         page: Path of its page below the address of Dagster's web UI.
     """
@@ -94,7 +95,7 @@ class Conditions:
         unknown: Keys of conditions that could not be looked at, so that they count as before.
         unknown_streams: Streams whose state could not be looked at.
         unknown_checks: Subjects of checks whose stream is unknown.
-        problems: Why, in sentences.
+        problems: Reasons for unknown conditions, as sentences.
     """
 
     by_key: dict[str, Condition] = field(default_factory=dict)
@@ -157,7 +158,7 @@ def look_at_streams(
     Args:
         now: Seconds since 1970.
         after: The stream that was read last by the tick before; empty if all were.
-        seconds: After so long no further streams are read.
+        seconds: Time limit after which no further streams are read.
 
     Returns:
         The stream that was read last; empty if all were.
@@ -204,7 +205,7 @@ def stream_conditions(observed: Observation, stands: StreamState, sentence: str,
 
     Args:
         stands: The state of the stream.
-        sentence: Why, in words.
+        sentence: Sentence with the reason of the state.
         now: Seconds since 1970.
     """
     stream, heartbeat, spec = observed.stream, observed.heartbeat, observed.desired.spec
@@ -255,10 +256,10 @@ def look_at_checks(
 
     Args:
         keys: The checks that Dagster has loaded.
-        streams: By the path of an asset's key, its stream. A check of another asset is of a stream whose file was
-            removed, and no condition.
+        streams: Streams by the path of an asset's key. A check of another asset belongs to a stream whose file was
+            removed, and is no condition.
         after: The check that was read last by the tick before; empty if all were.
-        seconds: After so long no further checks are read.
+        seconds: Time limit after which no further checks are read.
         unsure: Whether files cannot be read. A check of another asset counts as it was then.
 
     Returns:
@@ -334,7 +335,7 @@ def look_at_runs(
 
     Args:
         jobs: Names of frazil's jobs.
-        streams: By the path of an asset's key, its stream.
+        streams: Streams by the path of an asset's key.
         after: Seconds since 1970.
         location: Name of the code location. Only its runs count: other locations have jobs of the same names, such as
 
@@ -381,9 +382,9 @@ def asset_page(key: dg.AssetKey) -> str:
 
 
 def streams_by_asset(specs: Iterable[StreamSpec], settings: Settings) -> dict[tuple[str, ...], str]:
-    """By the path of an asset's key, the stream that it belongs to: tables, dead letters and mirrors.
+    """Streams by the paths of their assets' keys: tables, dead letters and mirrors.
 
-    What is reported about a table's closed hours or days has the table's path and one part more.
+    Assets for a table's closed hours or days have the table's path with one more part.
     """
     streams: dict[tuple[str, ...], str] = {}
     for spec in specs:

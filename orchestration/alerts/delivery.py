@@ -38,7 +38,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A redirected POST would arrive as a GET without its document."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
-        """No request: the redirect counts as an error."""
+        """Refuse to follow a redirect, so that it counts as an error."""
 
 
 def deliver(name: str, target: AlertTarget, message: Message) -> None:

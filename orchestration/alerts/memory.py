@@ -29,15 +29,15 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 15, 900
 
 
 class Alert(msgspec.Struct, omit_defaults=True):
-    """One alarm of one stream, from its beginning to its end. Times are seconds since 1970.
+    """Alert about a stream, from its beginning to its end. Times are seconds since 1970.
 
     Attributes:
-        since: When the condition began.
-        seen: When it was first seen.
-        fires: Whether it has lasted for as long as its alarm says.
-        gone: When it was first not seen; 0 while it lasts.
-        ended: When it ended; 0 while it lasts.
-        begun, closed: Names of the targets that have heard of its beginning, and of its end.
+        since: Time when the condition began.
+        seen: Time when it was first seen.
+        fires: Whether it has lasted as long as its alarm requires.
+        gone: Time when it was first not seen any more; 0 while it lasts.
+        ended: Time when it ended; 0 while it lasts.
+        begun, closed: Names of the targets that were notified of its beginning, and of its end.
     """
 
     id: str = msgspec.field(name="a")
@@ -79,9 +79,9 @@ class Receiver(msgspec.Struct, omit_defaults=True):
     """State of a target to which a delivery failed.
 
     Attributes:
-        failures: Deliveries that failed in a row.
-        again: When the next one is tried; seconds since 1970.
-        problem: Why the newest failed, without secrets.
+        failures: Number of consecutive failed deliveries.
+        again: Time of the next attempt; seconds since 1970.
+        problem: Reason of the newest failure, without secrets.
     """
 
     failures: int = msgspec.field(default=0, name="f")
@@ -90,11 +90,11 @@ class Receiver(msgspec.Struct, omit_defaults=True):
 
 
 class AlertMemory(msgspec.Struct, omit_defaults=True):
-    """The whole cursor.
+    """Cursor of the sensor of alerts.
 
     Attributes:
         receivers: The targets to which deliveries fail, by name.
-        runs_at: When the newest run that was read was updated; seconds since 1970.
+        runs_at: Update time of the newest run that was read; seconds since 1970.
         stream: The stream that was read last; empty if all were.
         check: The check that was read last; empty if all were.
         left_out: Conditions that wait for room.

@@ -95,12 +95,12 @@ _TAKE_STREAMS = frozenset({
 
 
 class Commands(LazyCommands):
-    """All commands of `frazil`, in groups; shows errors without a stack trace."""
+    """Group of all commands of `frazil`, which shows errors without a stack trace."""
 
     table: ClassVar = {name: (f"{_PACKAGE}.{module}", text) for name, (module, text) in _COMMANDS.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order of the help."""
+        """Names of all commands, in the order of the help."""
         return [name for names in self.sections().values() for name in names]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ Status = Literal["new", "changed", "removed", "unchanged"]
 
 
 class ChangeClass(StrEnum):
-    """What a change touches, the least first. The values are part of the JSON form."""
+    """Class of a change by its effect, the least first. The values are part of the JSON form."""
 
     NOTHING = "no effect"
     """Nothing: the key counts for what is new, or the change is already in effect."""
@@ -42,7 +42,7 @@ ORDER = {each: number for number, each in enumerate(ChangeClass)}
 
 
 class Doer(StrEnum):
-    """Who makes a change."""
+    """Actor that makes a change."""
 
     NOBODY = "nobody"
     """Nothing is left to do."""
@@ -58,7 +58,7 @@ class Doer(StrEnum):
 
 
 class StepAction(StrEnum):
-    """What `frazil apply` does for a change."""
+    """Action of `frazil apply` for a change."""
 
     ALTER = "alter"
     PROPERTIES = "properties"
@@ -69,17 +69,17 @@ class StepAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference between the files and what they are compared with.
+    """Difference between the files and the live deployment, or other files.
 
     Attributes:
         stream: The stream's id; None of a change of the settings.
         place: The key of the file with dots, or the name of the table.
-        sentence: What changes, without anything that moves by itself, such as an offset.
+        sentence: Sentence about the change, without figures that move by themselves, such as offsets.
         fix: The command for what frazil does not do by itself.
         before: Value on the other side, as JSON has it; secrets are references.
         after: Value of the files, likewise.
-        drift: Whether the files did not change here, but what is live.
-        step: What `frazil apply` does for it.
+        drift: Whether the live deployment changed, instead of the files.
+        step: Action of `frazil apply` for the change.
         detail: Offsets, counts and the like. Plans that differ only here count as the same.
     """
 
@@ -167,13 +167,13 @@ class Unknown:
 
     @property
     def facts(self) -> dict[str, str | None]:
-        """It as JSON."""
+        """Unknown part as JSON."""
         return {"part": self.part, "sentence": self.sentence, "next": self.fix}
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What changes of one stream."""
+    """Plan of one stream."""
 
     stream: str
     status: Status
@@ -203,14 +203,15 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentPlan:
-    """What changes of a deployment.
+    """Plan of a deployment.
 
     Attributes:
-        made_at: When it was made, as ISO 8601 in UTC.
-        against: The folder or Git revision that the files are compared with; None: what is live.
-        streams: The streams that were looked at, in order.
+        made_at: Time when the plan was made, as ISO 8601 in UTC.
+        against: Folder or Git revision that the files are compared with; None for the live deployment.
+        streams: Plans of the streams, in order.
         settings: Changes of the settings.
-        problems: What is wrong with files, as sentences with file and line. Their streams are not planned.
+        problems: Problems of files, as sentences with file and line. Their streams are not planned.
+        unknown: Parts of the deployment that could not be read.
         supervised: Whether somebody supervises the deployment, and rolls out changed files by itself.
     """
 
@@ -224,14 +225,14 @@ class DeploymentPlan:
 
     @property
     def changes(self) -> Iterator[Change]:
-        """All changes, those of the settings first."""
+        """Changes of the settings, then those of the streams."""
         yield from self.settings
         for stream in self.streams:
             yield from stream.changes
 
     @property
     def everything_unknown(self) -> list[Unknown]:
-        """What could not be looked at, of streams as well."""
+        """Parts that could not be read, including those of streams."""
         return [*self.unknown, *(each for stream in self.streams for each in stream.unknown)]
 
     @property
@@ -246,7 +247,7 @@ class DeploymentPlan:
 
     @property
     def counts(self) -> dict[ChangeClass, int]:
-        """How many changes of each class are left to do, the gravest first."""
+        """Numbers of pending changes by class, the gravest first."""
         return counted(self.pending)
 
     @property
@@ -267,7 +268,7 @@ class DeploymentPlan:
 
 
 def counted(changes: Iterable[Change]) -> dict[ChangeClass, int]:
-    """How many changes there are of each class, the gravest first."""
+    """Numbers of changes by class, the gravest first."""
     counts = Counter(each.kind for each in changes)
     return {kind: counts[kind] for kind in sorted(counts, key=ORDER.__getitem__, reverse=True)}
 

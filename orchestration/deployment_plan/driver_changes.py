@@ -22,13 +22,13 @@ def driver_changes(
     new: bool,
     settings_keys: Collection[str] | None = None,
 ) -> list[Change]:
-    """What becomes of a stream's driver.
+    """Changes of a stream's driver.
 
     Args:
-        desired: What the file and the operator want.
-        actual: What there is.
-        decision: What the supervisor decides of the two.
-        file_changed: Whether the file says something else than what the driver was launched with.
+        desired: Desired state, by the file and the operator.
+        actual: Actual state.
+        decision: The supervisor's decision from both.
+        file_changed: Whether the file differs from the one that the driver was launched with.
         new: Whether the stream has never run.
         settings_keys: Keys of the settings that have changed since the driver was launched; None if that is not known.
     """
@@ -67,7 +67,7 @@ def driver_changes(
 
 
 def _change(desired: DesiredState, sentence: str, step: StepAction, *, drift: bool = False, detail: str = "") -> Change:
-    """A start, which is another one if the file is: of a new stream nothing else tells that a saved plan is old."""
+    """Start of a driver, with the file's generation: it shows that a saved plan of a new stream is outdated."""
     stream = desired.stream
     return Change(
         stream,
@@ -85,7 +85,7 @@ def _change(desired: DesiredState, sentence: str, step: StepAction, *, drift: bo
 
 
 def _cause(file_changed: bool, settings_keys: Collection[str] | None) -> str:
-    """Why a driver is replaced, as the end of a sentence; empty if its stream's file says it."""
+    """Reason why a driver is replaced, as the end of a sentence; empty if the stream's file has changed."""
     if settings_keys:
         named, more = ", ".join(list(settings_keys)[:_SHOWN_KEYS]), len(settings_keys) - _SHOWN_KEYS
         return f": the settings have changed since it was launched ({named}{f' and {more} more' if more > 0 else ''})"
@@ -97,7 +97,7 @@ def _cause(file_changed: bool, settings_keys: Collection[str] | None) -> str:
 
 
 def _rolled(desired: DesiredState, actual: ActualState, cause: str) -> Change:
-    """A driver that is replaced, as it was launched under another generation."""
+    """Change that replaces a driver of another generation."""
     runs = actual.heartbeat.generation if actual.heartbeat is not None else None
     said = f"its driver runs generation {runs}, and is replaced by one of generation {desired.generation}{cause}"
     return Change(
@@ -120,14 +120,14 @@ def _ended(stream: str, why: str) -> Change:
 
 
 def _operators(stream: str, sentence: str, fix: str | None, decision: Decision) -> Change:
-    """Something that a person has to see to."""
+    """Change that a person has to make."""
     return Change(
         stream, "driver", "driver", _RESTART, Doer.OPERATOR, sentence, fix, drift=True, detail=decision.sentence
     )
 
 
 def _as_asked(desired: DesiredState, lives: bool, actual: ActualState, file_changed: bool) -> Change:
-    """A stream that its operator has paused or stopped: the file wants it to run, and the operator's word stands."""
+    """Change of a stream that its operator has paused or stopped, though its file wants it to run."""
     control, stream = desired.control, desired.stream
     runs = actual.driver.generation if actual.driver is not None else None
     later = file_changed or (lives and runs != desired.generation)

@@ -23,12 +23,12 @@ Difference = tuple[str, Any, Any]
 
 
 def file_changes(former: StreamSpec, spec: StreamSpec, *, live: bool) -> list[Change]:
-    """What a stream's file says otherwise than before.
+    """Changes of a stream's file.
 
     Args:
-        former: The stream as its driver was launched, or as another file has it.
-        spec: The stream as its file has it now.
-        live: Whether the file is in place: then what needs no driver goes by it already.
+        former: Spec that the driver was launched with, or that of another file.
+        spec: Spec in the current file.
+        live: Whether the file is in effect, so that keys which concern no driver apply already.
     """
     changes = list[Change]()
     for key, before, after in _differences(former, spec):
@@ -62,7 +62,7 @@ def _differences(former: StreamSpec, spec: StreamSpec) -> Iterator[Difference]:
 
 
 def key_meaning(meanings: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """What is hashed of a key, or of the block around it; empty if nothing is."""
+    """Hashed values of a key, or of the block around it; empty if none is hashed."""
     return {path: value for path, value in meanings.items() if f"{key}.".startswith(f"{path}.")}
 
 
@@ -70,9 +70,9 @@ def differences(before: Any, after: Any, path: tuple[str, ...] = ()) -> Iterator
     """The keys in which two documents differ. Lists are compared as a whole.
 
     Args:
-        before: A mapping, or what stands in one.
-        after: Likewise.
-        path: Where both stand.
+        before: A mapping, or a value in one.
+        after: The same of the other document.
+        path: Path of both values.
     """
     if isinstance(before, dict) and isinstance(after, dict):
         for name in dict.fromkeys([*before, *after]):
@@ -91,7 +91,7 @@ def _ruled(
     live: bool,
     table: str = "",
 ) -> Change:
-    """A change by the rule of its key. Who makes it follows from the class, and from whether a driver restarts."""
+    """Change by the rule of its key. Its actor follows from the class, and from whether a driver restarts."""
     fix = rule.fix.format(stream=stream, table=table) if rule.fix else None
     if rule.kind in (ChangeClass.REWRITE, ChangeClass.RESET, ChangeClass.BREAKING):
         doer = Doer.OPERATOR
@@ -125,7 +125,7 @@ def _of_mirror(stream: str, table: str, was: Mirror | None, now: Mirror | None, 
 
 
 def settings_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """What the settings say otherwise than before. Secrets are compared by their references.
+    """Changes of the settings. Secrets are compared by their references.
 
     Args:
         before: Settings of the other side, with the names of `frazil.yaml`, as JSON has them.
@@ -163,7 +163,7 @@ def _text(value: Any) -> str:
 def dagster_changes(
     former: StreamSpec | None, spec: StreamSpec | None, settings: Settings, *, live: bool
 ) -> list[Change]:
-    """Which assets and checks Dagster shows more or less, as far as the files say.
+    """Changes of the assets and checks in Dagster that follow from the files.
 
     Args:
         former: The stream before; None of a new one.

@@ -28,10 +28,10 @@ class FormerFiles:
     """The files of a deployment elsewhere, or at another time.
 
     Attributes:
-        specs: The good streams, by id.
+        specs: Specs of valid files, by stream.
         settings: The settings file; that of an embedded deployment if there is none.
-        problems: What is wrong with the others, as sentences.
-        unread: Ids of streams whose files have problems, as far as they say it.
+        problems: Problems of invalid files, as sentences.
+        unread: Ids of streams with invalid files, as far as known.
         place: The folder that they were read from.
     """
 
@@ -115,10 +115,10 @@ def _revision(deployment: Deployment, revision: str) -> Iterator[Path]:
 
 
 def _git(folder: Path, *words: str) -> bytes:
-    """What Git says.
+    """Run Git and return its output.
 
     Raises:
-        OSError, SubprocessError: There is no Git, or it refuses.
+        OSError, SubprocessError: Git is not installed, or fails.
     """
     done = subprocess.run(
         ["git", "-C", str(folder), *words],

@@ -18,13 +18,13 @@ _REWRITE, _RESET, _BREAKING = ChangeClass.REWRITE, ChangeClass.RESET, ChangeClas
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """What a change of a key comes to.
+    """Rule about changes of a key.
 
     Attributes:
-        kind: The class of the change itself.
-        sentence: What follows from it, for a stream that has a position and a table.
-        restarts: Whether a running driver restarts for it.
-        fix: The command for what frazil does not do by itself; `{stream}` stands for the stream's id.
+        kind: Class of the change.
+        sentence: Effect of the change on a stream that has a position and a table.
+        restarts: Whether a running driver restarts for the change.
+        fix: Command for work that frazil does not do by itself, with `{stream}` as the stream's id.
     """
 
     kind: ChangeClass

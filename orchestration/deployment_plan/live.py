@@ -47,11 +47,11 @@ _SLOW = "frazil doctor, and frazil plan again once the catalog answers"
 
 
 class LiveFacts:
-    """What is live of a deployment. A service that does not answer once is not asked again.
+    """Reader of a deployment's live state. A service that does not answer once is not asked again.
 
     Args:
-        settings: Where everything is.
-        files: What `streams/` holds.
+        settings: Settings of the deployment.
+        files: Files in `streams/`.
         folder: The folder `streams/`.
     """
 
@@ -171,7 +171,7 @@ class LiveFacts:
         return None
 
     def _settings_changes(self, observed: Observation) -> tuple[Change, ...] | None:
-        """What the settings say otherwise than at the launch of the stream's driver; None if that is not kept."""
+        """Changes of the settings since the launch of the stream's driver; None if the former ones are not stored."""
         desired, launch, beat = observed.desired, observed.actual.launch, observed.actual.heartbeat
         if desired.spec is None or launch is None:
             return None
@@ -262,7 +262,7 @@ def _or_error(connect: Callable[[], T]) -> T | FrazilError:
 
 
 def _texts(folder: Path, files: StreamFiles) -> dict[str, StreamSpec]:
-    """The good files by their text: what was launched from one that has not changed need not be parsed again."""
+    """Specs of valid files by the file's text, so that an unchanged launched file is not parsed again."""
     found: dict[str, StreamSpec] = {}
     if files.specs:
         for path in sorted(folder.glob("*.y*ml")):

@@ -20,15 +20,15 @@ from resources.deployment import Deployment
 
 
 def make_plan(deployment: Deployment, streams: Sequence[str] = (), against: str | None = None) -> DeploymentPlan:
-    """What the files of a deployment would change.
+    """Plan the changes that a deployment's files make.
 
     Args:
         deployment: The deployment.
-        streams: The streams that are asked about; empty for all, and the settings.
-        against: A folder or a Git revision with other files; None for what is live.
+        streams: Ids of streams; empty for all streams and the settings.
+        against: A folder or a Git revision with other files; None for the live deployment.
 
     Raises:
-        FrazilError: There is no such stream, the settings have problems, or there is no such folder or revision.
+        FrazilError: A stream, the folder or the revision does not exist, or the settings are invalid.
     """
     settings = deployment.settings()
     if against is not None:
@@ -59,14 +59,14 @@ def make_plan(deployment: Deployment, streams: Sequence[str] = (), against: str 
 
 
 def _shown(plans: Sequence[StreamPlan], streams: Sequence[str]) -> list[StreamPlan]:
-    """Without streams that have no file, and of which nothing is left to do, unless they are asked about."""
+    """Plans without those of removed streams with nothing left to do, unless they are asked about."""
     return [
         each for each in plans if each.changes or each.unknown or each.stream in streams or each.status != "removed"
     ]
 
 
 def _problems(errors: Sequence[SpecError], streams: Sequence[str]) -> tuple[str, ...]:
-    """What is wrong with the files of the streams that are asked about; of all, if none is."""
+    """Problems of the files of the named streams, or of all streams if none is named."""
     asked = [each for each in errors if not streams or (each.stream or (each.path and each.path.stem)) in streams]
     return tuple(dict.fromkeys(problem for each in asked for problem in each.problems))
 

@@ -31,11 +31,11 @@ OF_TABLES = frozenset({StepAction.ALTER, StepAction.PROPERTIES})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is done for a stream.
+    """Step of a plan for one stream.
 
     Attributes:
-        table: Which table is altered; empty where a driver is meant.
-        sentences: What it makes true.
+        table: Name of the table to alter; empty for a step about a driver.
+        sentences: Sentences of the changes that the step makes.
         generation: Generation of the driver that is started; None for another step.
     """
 

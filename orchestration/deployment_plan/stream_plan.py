@@ -1,4 +1,4 @@
-"""Plan of one stream: its file, its tables, its position and its driver held against each other. Pure."""
+"""Plan of one stream: its file is compared with its tables, its position and its driver. Pure."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class LiveStream:
-    """What is known of one stream now.
+    """Live state of one stream.
 
     Attributes:
-        desired: What its file and its operator want.
-        actual: What there is of its driver.
-        decision: What the supervisor decides of the two.
-        spec: As its file has it; None of one without a file.
-        former: As it last ran; None if it never did, or if that is not kept.
+        desired: Desired state, by its file and its operator.
+        actual: Actual state of its driver.
+        decision: The supervisor's decision from both.
+        spec: Spec in its file; None without a file.
+        former: Spec of its last run; None if it never ran, or if that is not stored.
         tables: Its tables of rows; None if the catalog does not answer, or if it has no file.
         newest: Its newest stamp; None if it has never landed.
-        others: By stream without a file, the position at which it stands in this stream's table.
-        waiting: Records of topics that come or go; None where nothing was asked.
-        unknown: What could not be looked at.
-        settings: What the settings say otherwise than at the launch of its driver; None if that is not kept.
+        others: Positions in this stream's table of streams without a file, by id.
+        waiting: Records of added or removed topics; None if Kafka was not asked.
+        unknown: Parts that could not be read.
+        settings: Changes of the settings since its driver's launch; None if the former ones are not stored.
     """
 
     desired: DesiredState
@@ -96,7 +96,7 @@ def read_topics(former: Source | None, now: Source) -> bool:
 
 
 def plan_stream(live: LiveStream, settings: Settings) -> StreamPlan:
-    """What changes of one stream, against what is live."""
+    """Plan a stream's changes against its live state."""
     spec, former = live.spec, live.former
     if spec is None:
         return _without_file(live, settings)
@@ -126,10 +126,10 @@ def plan_stream(live: LiveStream, settings: Settings) -> StreamPlan:
 
 
 def live_settings_changes(streams: Iterable[LiveStream], plans: Iterable[StreamPlan]) -> list[Change]:
-    """What the settings say otherwise than at the launch of drivers that are replaced, each difference once.
+    """Distinct changes of the settings since the launches of the drivers that are replaced.
 
     Args:
-        streams: What is known of the streams.
+        streams: Live states of the streams.
         plans: Their plans, in the same order.
     """
     found: dict[str, tuple[Change, list[LiveStream]]] = {}
@@ -177,7 +177,7 @@ def _key_changes(live: LiveStream, former: StreamSpec, spec: StreamSpec, driver:
 
 
 def _boundary(live: LiveStream) -> str:
-    """From which offsets on, by the newest stamp."""
+    """Text with the offsets of the newest stamp, from which a change takes effect."""
     if live.newest is None or not live.newest.position:
         return ""
     named = [f"{partition} {offset}" for partition, offset in sorted(live.newest.position.items())]
@@ -190,7 +190,7 @@ def _of_file(live: LiveStream, place: str, sentence: str, doer: Doer) -> Change:
 
 
 def _positions(live: LiveStream, spec: StreamSpec, keys: Collection[str], *, new: bool) -> Iterator[Change]:
-    """Where a new stream begins, and what becomes of topics that come or go."""
+    """Changes of a stream's position: the start of a new stream, and topics that are added or removed."""
     waiting, stream = live.waiting, live.stream
     if waiting is not None and waiting.missing:
         said = f"topic {', '.join(waiting.missing)} does not exist, so no driver would start"
@@ -211,7 +211,7 @@ def _positions(live: LiveStream, spec: StreamSpec, keys: Collection[str], *, new
 
 
 def start_text(source: Source) -> str:
-    """Where a stream without a position begins, in words."""
+    """Text that names the start of a stream without a position."""
     start = source.start
     if isinstance(start, str):
         return f"the {start} records" if start == "earliest" else "the end of its topics"
@@ -226,10 +226,12 @@ def counted_topics(records: Mapping[str, int]) -> str:
 
 
 def others_in(spec: StreamSpec, facts: TableFacts, known: Collection[str]) -> list[str]:
-    """The streams without a file that have landed in a stream's own table: it may be one of them under another name.
+    """Streams without a file that have landed in a stream's main table, as one may be its former name.
 
     Args:
-        known: The streams that have a file.
+        spec: Spec of the stream.
+        facts: Tables of the stream.
+        known: Ids of the streams with a file.
     """
     own = facts.tables.get(spec.table.name)
     return [] if own is None else [each for each in foreign_streams(spec.stream, own) if each not in known]
@@ -244,7 +246,10 @@ def renamed(stream: str, former: str, spec: StreamSpec, position: Positions | No
     """A stream that has taken the table of another one, which has no file any more.
 
     Args:
-        position: Where the former one stands; None if that is not known.
+        stream: Id of the stream.
+        former: Id of the other stream.
+        spec: Spec of the stream.
+        position: Position of the former stream; None if unknown.
     """
     start = spec.source.start
     if position and isinstance(start, StartOffsets) and _same(start, position):
@@ -268,13 +273,13 @@ def _same(start: StartOffsets, position: Positions) -> bool:
 def plan_against(
     former: Mapping[str, StreamSpec], specs: Mapping[str, StreamSpec], settings: Settings, streams: Collection[str] = ()
 ) -> list[StreamPlan]:
-    """What the files change against other files, whatever is live.
+    """Plan the changes of files against other files, without the live state.
 
     Args:
-        former: The streams as the other files have them.
-        specs: The streams as the files have them.
+        former: Specs in the other files, by stream.
+        specs: Specs in the files, by stream.
         settings: Asset keys begin with the catalog's name.
-        streams: Those that are asked about; empty for all.
+        streams: Ids of streams; empty for all.
     """
     names = [each for each in sorted({*former, *specs}) if not streams or each in streams]
     return [_against(name, former, specs, settings) for name in names]

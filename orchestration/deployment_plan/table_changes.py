@@ -46,11 +46,11 @@ class TableFacts:
     """A stream's tables of rows as the catalog has them.
 
     Attributes:
-        tables: By name, as the branch has it that the stream writes; None of one that is not there.
-        written: Names of tables that the stream has written, as its lease remembers them.
-        catalog: The catalog's name.
-        letters: The table of its dead letters; None if it is not there.
-        uuids: By name, the tables that the stream has written, as it knows them.
+        tables: Metadata of each table by name, on the branch that the stream writes; None for a missing table.
+        written: Names of tables that the stream has written, according to its lease.
+        catalog: Name of the catalog.
+        letters: Metadata of the dead-letter table; None if it does not exist.
+        uuids: UUIDs of the tables that the stream has written, by name.
     """
 
     tables: Mapping[str, TableMetadata | None]
@@ -61,16 +61,16 @@ class TableFacts:
 
     @property
     def existing(self) -> dict[str, TableMetadata]:
-        """The tables that are there."""
+        """Metadata of the existing tables, by name."""
         return {name: each for name, each in self.tables.items() if each is not None}
 
 
 def alteration_of(spec: StreamSpec, name: str) -> Decide:
-    """What decides how one of a stream's tables of rows is altered, as `frazil schema apply` does it.
+    """Function that decides how a table of rows is altered, the same as in `frazil schema apply`.
 
     Args:
-        spec: The stream; where each table has columns of its own, as the rows of this one are made.
-        name: The table's name.
+        spec: Spec of the stream, for this table if tables have columns of their own.
+        name: Name of the table.
     """
     if spec.decode.declared is not None:
         own = None if name == spec.table.name else name
@@ -84,7 +84,8 @@ def rows_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> tuple[st
     """The names of a stream's tables of rows, those that values have named among them.
 
     Args:
-        coordinator: Metadata of the stream's own table; None if it is not there.
+        spec: Spec of the stream.
+        coordinator: Metadata of the coordinator table; None if it does not exist.
     """
     told = with_told_tables(spec, coordinator)
     names = [each.name for each in told.targets if each.role == "rows"]
@@ -94,12 +95,11 @@ def rows_tables(spec: StreamSpec, coordinator: TableMetadata | None) -> tuple[st
 
 
 def table_changes(spec: StreamSpec, former: StreamSpec | None, facts: TableFacts) -> list[Change]:
-    """What becomes of a stream's tables of rows, and what its file does not say of them.
+    """Changes of a stream's tables of rows, including drift from the file.
 
     Args:
-        spec: The stream as its file has it.
-        former: The stream as it last ran; None if that is not known. What the file says as before, and a table does
-            not have, is drift.
+        spec: Spec in the stream's file.
+        former: Spec of the last run; None if unknown. A table's difference from an unchanged key is drift.
         facts: The tables.
     """
     found: list[Change] = []
@@ -221,7 +221,7 @@ def _breaking(spec: StreamSpec, name: str, sentence: str, fix: str | None) -> Ch
 
 
 def _followers(spec: StreamSpec, name: str, own: TableMetadata, facts: TableFacts) -> Iterator[Change]:
-    """What the tables that follow one get of its columns, as it will be."""
+    """Changes that give dependent tables the columns that their main table will have."""
     after = _after(spec, name, own)
     for follower in follower_names(with_told_tables(spec, own)):
         now = facts.tables.get(follower)
@@ -345,7 +345,7 @@ def _written(fields: list[str]) -> list[str]:
 
 
 def _partition_statements(name: str, actual: list[str], declared: list[str]) -> Iterator[str]:
-    """What alters the partitions of a table in Spark, one statement for each field that comes or goes."""
+    """Spark statements that alter a table's partitions, one for each added or removed field."""
     yield from (f"ALTER TABLE {name} DROP PARTITION FIELD {each}" for each in actual if each not in declared)
     yield from (f"ALTER TABLE {name} ADD PARTITION FIELD {each}" for each in declared if each not in actual)
 
@@ -400,5 +400,5 @@ def foreign_streams(stream: str, metadata: TableMetadata) -> list[str]:
 
 
 def newest_stamp(metadata: TableMetadata | None, stream: str) -> Stamp | None:
-    """The newest stamp of a stream on its own table; None if it has none there."""
+    """Newest stamp of a stream on its coordinator table; None if it has none there."""
     return None if metadata is None else history(as_written(metadata, stream), stream).newest

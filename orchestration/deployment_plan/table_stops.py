@@ -17,12 +17,12 @@ from orchestration.deployment_plan.table_changes import TableFacts, newest_stamp
 
 
 def table_stops(spec: StreamSpec, facts: TableFacts) -> Iterator[Change]:
-    """What an operator has to answer before the stream starts; a start asks the same of tables, in the same words.
+    """Stops at tables that an operator has to answer before the stream starts. A start stops with the same messages.
 
-    Tables of rows that are gone are among the changes of tables.
+    Dropped tables of rows are reported by `table_changes`.
 
     Args:
-        spec: The stream as its file has it.
+        spec: Spec in the stream's file.
         facts: The tables.
     """
     stream, letters = spec.stream, spec.dead_letter_table

@@ -23,7 +23,7 @@ HOURLY = "47 * * * *"
 
 # Dagster does not export the type of what `define_asset_job` returns.
 def audit_job(tables: Sequence[dg.AssetKey]) -> Any:
-    """One run that audits every stream: each is a step of its own, so that one that fails hides no other."""
+    """Job that audits every stream in one run. Each stream is a step of its own, so that a failure hides no other."""
     return dg.define_asset_job(
         AUDIT_JOB,
         selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(key, EXACTLY_ONCE) for key in tables)),

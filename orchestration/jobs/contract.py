@@ -19,7 +19,7 @@ Keys = Mapping[str, Sequence[dg.AssetCheckKey]]
 
 # Dagster does not export the type of what `define_asset_job` returns.
 def contract_job(keys: Keys) -> Any | None:
-    """One run that checks contracts; a run of a single stream's names its checks. None where no stream has one."""
+    """Job that checks contracts in one run; a run for one stream selects its checks. None without contracts."""
     every = [key for of_stream in keys.values() for key in of_stream]
     if not every:
         return None

@@ -22,7 +22,7 @@ MAX_RUNTIME_SECONDS = 1200
 
 
 class StreamAction(enum.Enum):
-    """What can be asked of a stream. The last four are the supervisor's: they leave the operator's wish as it is.
+    """Action on a stream. The last four are the supervisor's: they keep the operator's desired state.
 
     Names and values are the same, since Dagster's run configuration holds the names.
     """
@@ -40,7 +40,7 @@ class StreamAction(enum.Enum):
 
 
 class ControlConfig(dg.Config):
-    """One action on one stream."""
+    """Configuration of a control run: an action on a stream."""
 
     stream: str = Field(description="The stream's id, as in its file.")
     action: StreamAction = Field(description="What to do with it.")

@@ -26,7 +26,7 @@ CRON = "17 3 * * *"
 
 
 class ExpireConfig(dg.Config):
-    """Whose letters, and whether only to look."""
+    """Configuration of the expiry of dead letters: the streams, and whether to plan only."""
 
     streams: list[str] = Field(
         default_factory=list, description="Only these streams; without any, all that set errors.dead_letters.keep."
@@ -96,7 +96,7 @@ def _expired(
     *,
     dry_run: bool,
 ) -> dict[str, Any] | None:
-    """Delete the old letters of a stream, and report how the others stand; None if it has no table of them yet."""
+    """Delete a stream's old dead letters, and report the others; None if it has no dead-letter table yet."""
     from assets.dead_letters import report_dead_letters
     from jobs.dead_letters.expiry.dead_letter_expiry import expire_stream
     from jobs.tables.commit.history.branch import stream_table

@@ -18,7 +18,7 @@ ACTION = "discard"
 
 
 class DiscardConfig(dg.Config):
-    """Of which stream, why, and whether only to look."""
+    """Configuration of a discard: the stream, the reason, and whether to plan only."""
 
     stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
     through: int = Field(default=0, description="Only up to this snapshot of the branch; 0 is all that is held.")
@@ -32,7 +32,7 @@ class DiscardConfig(dg.Config):
 def discard_op(
     context: dg.OpExecutionContext, config: DiscardConfig, deployment: DeploymentResource, catalog: CatalogResource
 ) -> None:
-    """Make dead letters of what is held at a stream's gate, or tell what that would do.
+    """Make dead letters of a stream's quarantined rows, or report the plan.
 
     It may be terminated, and run again: it finishes what was decided.
     """
@@ -84,5 +84,5 @@ def discard_metadata(document: dict[str, Any]) -> dict[str, Any]:
     "would do until dry_run is false.",
 )
 def discard_job() -> None:
-    """Make dead letters of what is held."""
+    """Make dead letters of quarantined rows."""
     discard_op()

@@ -88,7 +88,7 @@ class Deleted:
 
 
 def why_not(instance: dg.DagsterInstance) -> str | None:
-    """Why nothing can be deleted in the storage of this instance, as a sentence; None if it can."""
+    """Sentence with the reason why this instance's storage keeps its history; None if history can be deleted."""
     dialect = _connected(instance, lambda connection: connection.dialect.name)
     if dialect != "postgresql":
         return f"Dagster's storage is not in PostgreSQL but in {dialect or 'memory'}, so nothing is deleted."
@@ -98,18 +98,19 @@ def why_not(instance: dg.DagsterInstance) -> str | None:
 def delete_history(
     instance: dg.DagsterInstance, before: datetime, jobs: Sequence[str], *, page: int = _PAGE
 ) -> Deleted:
-    """Delete what is older than a time.
+    """Delete history that is older than a time.
 
-    What an asset or a check said last stays, however old it is, and so does each partition. It may be interrupted and
-    repeated at any time, and Dagster may run meanwhile.
+    The newest event of each asset and check stays, however old it is, and so does each partition. The deletion may be
+    interrupted and repeated at any time, and Dagster may run meanwhile.
 
     Args:
-        before: What was told sooner goes; with a time zone.
-        jobs: Whose finished runs go. They must have told of no asset: a run's events go with it.
-        page: How many rows a transaction looks at.
+        instance: Dagster's instance.
+        before: Time before which history is deleted; with a time zone.
+        jobs: Jobs whose finished runs are deleted. Such runs must have reported no asset, as their events are deleted.
+        page: Number of rows that a transaction reads.
 
     Raises:
-        FrazilError: The tables are not those of the line of Dagster that this knows.
+        FrazilError: The tables are not those of a known release line of Dagster.
     """
     _refuse_others(instance)
     naive = before.astimezone(UTC).replace(tzinfo=None)
@@ -167,16 +168,16 @@ def _connected(instance: dg.DagsterInstance, act: Callable[[sa.Connection], Any]
 
 
 class HistoryConfig(dg.Config):
-    """How much of it stays."""
+    """Configuration of the deletion: the age of history that stays."""
 
     keep_days: int = Field(default=KEEP_DAYS, ge=1, description="What is older goes.")
 
 
 def days_to_keep() -> int:
-    """How many days the schedule keeps, as the environment of the code server says.
+    """Number of days that the schedule keeps, from the environment of the code server.
 
     Raises:
-        FrazilError: It says no number of days.
+        FrazilError: The variable is no number of days.
     """
     given = os.environ.get(DAYS_VARIABLE, "")
     if not given:

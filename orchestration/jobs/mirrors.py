@@ -19,7 +19,7 @@ DAILY = "53 3 * * *"
 
 # Dagster does not export the type of what `define_asset_job` returns.
 def mirror_check_job(specs: Sequence[StreamSpec], settings: Settings) -> Any | None:
-    """One run that checks the mirrors of all streams; None where no stream has one."""
+    """Job that checks the mirrors of all streams in one run; None without mirrors."""
     keys = [mirror_key(settings, mirror) for spec in specs for _, mirror in spec.mirrored]
     if not keys:
         return None

@@ -17,7 +17,7 @@ PUBLISHED_TAG = "frazil/published"
 
 # Dagster does not export the type of what `define_asset_job` returns.
 def publish_job(tables: Sequence[dg.AssetKey]) -> Any | None:
-    """One run that publishes such streams; a run of one names its check. None if no stream is write-audit-publish."""
+    """Job that publishes write-audit-publish streams; a run for one stream selects its check. None without any."""
     if not tables:
         return None
     return dg.define_asset_job(

@@ -21,7 +21,7 @@ ACTION = "release"
 
 
 class ReleaseConfig(dg.Config):
-    """Of which stream, why, and whether only to look."""
+    """Configuration of a release: the stream, the reason, and whether to plan only."""
 
     stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
     dry_run: bool = Field(default=True, description="Only tell what would be published. Set it to false to do it.")

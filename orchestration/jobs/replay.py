@@ -31,7 +31,7 @@ _PROGRESS_SECONDS = 5.0
 
 
 class ReplayConfig(dg.Config):
-    """Which letters, as what, and whether only to look. All that is given has to fit; of several in a list, any."""
+    """Configuration of a replay: a selection of dead letters. All fields must match, and of a list any value."""
 
     stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
     reasons: list[str] = Field(default_factory=list, description="Letters with these values of error_class.")

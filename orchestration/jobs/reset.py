@@ -67,7 +67,7 @@ def reset_facts(plan: "ResetPlan", catalog: str, *, done: bool) -> dict[str, Any
 
 
 def reset_rows(plan: "ResetPlan") -> list[dict[str, str | int]]:
-    """One row per partition, for a table in Dagster's UI or on a terminal."""
+    """Rows about a reset, one for each partition, for a table in Dagster's UI or on a terminal."""
     return [
         {
             "partition": str(move.partition),
@@ -222,7 +222,7 @@ def _instant(millis: int | None) -> str | None:
 
 
 class ResetConfig(dg.Config):
-    """Which offsets, and whether only to look."""
+    """Configuration of a reset: the stream, the offsets, and whether to plan only."""
 
     stream: str = Field(description="The stream's id, as in its file. It has to be stopped.")
     to: str = Field(

@@ -89,7 +89,7 @@ def stream_events(
 
 
 def _news(found: Sequence[CheckOutcome], memory: StreamCursor, now: float) -> Sequence[CheckOutcome]:
-    """All checks if the result of one has changed, so that their figures agree; and every five minutes."""
+    """Checks to report: all, so that their figures agree, if one has changed or five minutes have passed; else none."""
     codes = [checksum(verdict.code) & 0xFFFF for verdict in found]
     if not due(now, memory.checks_at, CHECKS_SECONDS if codes == memory.checks else CHANGED_SECONDS):
         return []
@@ -111,8 +111,8 @@ def _of_table(
     """The report of the stream's table if one is due, and what the table said.
 
     The table's page in Dagster shows the newest materialization and no observation. So a change of the stream's state
-    is told as a materialization, unless that would make a table read as fresh that is not. While a stream does not get
-    on, how it stands is observed every five minutes.
+    is reported as a materialization, unless that would make a stale table read as fresh. While a stream is stuck, its
+    state is reported as an observation every five minutes.
     """
     actual = assessed.observed.actual
     snapshot = landed.rows
@@ -199,7 +199,7 @@ def _keeper_events(
 
 
 def _keeper_restarts(launch: Launch | None) -> dict[str, Any]:
-    """How often watchdogs have started the stream's driver, and the last time; nothing if they never had to."""
+    """Metadata about restarts by watchdogs: their number, and the newest one; empty without restarts."""
     if launch is None or not launch.kept_newest:
         return {}
     newest = launch.kept_newest[-1]

@@ -34,7 +34,7 @@ def check_outcomes(
     now: float,
     main: MainFreshness | None = None,
 ) -> list[CheckOutcome]:
-    """What every check says, in the order of `assets.stream_checks.DESCRIPTIONS`; that of a gate comes first.
+    """Outcomes of all checks, in the order of `assets.stream_checks.DESCRIPTIONS`; that of publication comes first.
 
     Args:
         unknown: Keys that the schema does not declare, as the newest configuration met them.
@@ -204,10 +204,9 @@ def _lag_within_slo(
 
 
 def lag_time(spec: StreamSpec | None) -> tuple[timedelta | None, str]:
-    """How far the check of lag lets the table be behind, None for no limit; and who says so.
+    """Limit of the lag check, None for no limit; and the setting that it comes from.
 
-    The default holds where neither `slo` nor `freshness` says anything. A stream that is drained when somebody asks for
-    it has none.
+    The default applies if neither `slo` nor `freshness` sets a limit. A stream with one-off runs only has no limit.
     """
     if spec is None:
         return None, ""

@@ -53,7 +53,7 @@ class StreamsCursor(msgspec.Struct, Generic[M], omit_defaults=True):
 
 
 class StreamCursor(msgspec.Struct, omit_defaults=True):
-    """What is remembered of one stream. Times on the boot clock are whole seconds of it, the others since 1970.
+    """Memory about one stream. Times on the boot clock are whole seconds of it, the others since 1970.
 
     Attributes:
         request: The number of the newest control run that was asked for; only grows.
@@ -155,10 +155,13 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         self.state, self.state_at = checksum(code) & 0xFFFF, math.floor(now)
 
     def complete_through(self, told: float | None) -> float | None:
-        """What the table is complete through, given what is told of it now; it does not fall back under one attempt.
+        """Time through which the table is complete, which does not fall back within one attempt.
 
-        A topic that has been quiet for hours stands at its end, and so is complete; with its next record its table is
-        complete through the last batch only, by what is told, though it was complete a moment ago.
+        The table of a quiet topic is complete through now. With the topic's next record, the report falls back to the
+        last batch, though the table was complete a moment ago.
+
+        Args:
+            told: Reported time through which the table is complete; None if unknown.
         """
         if told is None:
             # Nothing is known since offsets were reset.
@@ -171,8 +174,8 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
     def may_request(self, action: str, clock: float) -> bool:
         """Whether a run may be asked for now: at once, unless the same was asked for before and nothing came of it.
 
-        Such a run is asked for anew after pauses that grow: what cannot be done would otherwise fail for ever, twice
-        a minute. After long enough a pause it counts as a new matter.
+        Such a run is requested again after growing pauses: an impossible action would otherwise fail twice a minute,
+        for ever. After a long pause, it counts as a new request.
 
         Args:
             action: The action to take; empty for none.

@@ -69,7 +69,7 @@ class Decision:
 
 
 def file_problem(desired: DesiredState) -> str:
-    """Why the stream's file is not valid, as a part of a decision's sentence."""
+    """Reason why the stream's file is invalid, as a part of a decision's sentence."""
     return desired.problem.rstrip(".") or "its file cannot be read"
 
 

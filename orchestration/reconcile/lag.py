@@ -26,8 +26,8 @@ class BranchLag:
 
     Attributes:
         unpublished: Number of rows that main lacks; None if unknown.
-        valid_through: Every record with an older timestamp is there; seconds since 1970, None if not known.
-        watermark: The branch's; seconds since 1970, None if not known.
+        valid_through: Time before which all records are on the branch; seconds since 1970, None if unknown.
+        watermark: Watermark of the branch; seconds since 1970, None if unknown.
     """
 
     unpublished: int | None
@@ -37,17 +37,17 @@ class BranchLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a stream is behind its topics.
+    """Lag of a stream behind its topics.
 
     Attributes:
-        records: Records that wait; None while nobody can look.
-        at: When the lag was looked up, or since when that fails; seconds since 1970.
-        valid_through: Every record with an older timestamp is in the tables, of a gated stream in main; seconds since
-            1970, None if not known.
-        undecided: Records of open transactions behind those; None if not known.
-        watermark: No record with an earlier event time is awaited any more, of a gated stream by main; seconds since
-            1970, None if not known.
-        by: The records by topic and partition, where they were looked up just now for a stream without a driver.
+        records: Number of waiting records; None if unknown.
+        at: Time of the measurement, or since when it fails; seconds since 1970.
+        valid_through: Time before which all records are in the tables, or in main for a write-audit-publish stream;
+            seconds since 1970, None if unknown.
+        undecided: Number of further records in open transactions; None if unknown.
+        watermark: Event time before which no more records are expected, in main for a write-audit-publish stream;
+            seconds since 1970, None if unknown.
+        by: Waiting records by topic and partition, if measured just now for a stream without a driver.
         branch: The branch of a write-audit-publish stream.
     """
 
@@ -71,7 +71,7 @@ class Lag:
         return (self.records or 0) + ((self.branch.unpublished or 0) if self.branch else 0)
 
     def judged_through(self, spec: StreamSpec | None) -> float | None:
-        """Through when the table is complete, on the scale that its freshness is judged by; seconds since 1970."""
+        """Time through which the table is complete, on the scale of its freshness; seconds since 1970."""
         return self.watermark if by_event_time(spec) else self.valid_through
 
 

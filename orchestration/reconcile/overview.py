@@ -29,7 +29,7 @@ _OLD_SECONDS = 15.0
 
 
 class Need(IntEnum):
-    """How much a stream needs a person, the most first, in the overview."""
+    """Need of a stream for a person, the greatest first, in the overview."""
 
     NOW = 0  # nothing happens before somebody acts
     SOON = 1  # a check fails, or a table is suspended
@@ -39,14 +39,14 @@ class Need(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """One stream as a row of the overview.
+    """Row of the overview about a stream.
 
     Attributes:
         key: Asset key of its table in Dagster; None if it has none.
         lag: The lag; None if unknown.
         rate: Records per second within the last minutes; None without a driver.
-        last_commit, complete_through: Seconds since 1970; None if not known.
-        letters: Dead letters that wait, as of the newest count.
+        last_commit, complete_through: Seconds since 1970; None if unknown.
+        letters: Number of waiting dead letters, by the newest count.
     """
 
     stream: str
@@ -94,18 +94,19 @@ def stream_row(
 
 
 def _state_in_need(stands: StreamState, wrong: Sequence[CheckOutcome]) -> str:
-    """The state; of a stream that is at work with what is wrong: a suspended table, or a check that fails or warns."""
+    """State of a stream; at work, with its problem: a suspended table, or a check that fails or warns."""
     first = next((verdict.name for verdict in sorted(wrong, key=lambda verdict: verdict.warn)), "")
     trouble = "suspended" if stands.suspended else first
     return f"{stands.state} ({trouble})" if stands.at_work and trouble else stands.state
 
 
 def need_of(decision: Decision, wrong: Sequence[CheckOutcome], *, suspended: bool = False) -> Need:
-    """How much a stream needs a person, for the overview.
+    """Judge a stream's need for a person, for the overview.
 
     Args:
-        wrong: The checks that do not pass.
-        suspended: Whether a table of the stream is suspended, for whose records it makes dead letters.
+        decision: The supervisor's decision.
+        wrong: Outcomes of the checks that did not pass.
+        suspended: Whether a table of the stream is suspended, so that its records become dead letters.
     """
     if decision.action is Action.HALT:
         return Need.NOW

@@ -94,7 +94,7 @@ class RemoteQueries:
     def main_freshness(self, spec: StreamSpec) -> MainFreshness | None:
         """Freshness of main of a write-audit-publish stream; unknown if the catalog does not answer in time.
 
-        None where there is nothing to tell apart: of a stream without a gate, and before its branch is there.
+        None for other streams, and before the branch exists.
         """
         from jobs.clients.catalog.catalog import NoCatalogYet
 
@@ -115,13 +115,14 @@ class RemoteQueries:
         return name in self._tables
 
     def refusal(self, spec: StreamSpec, find_file: Callable[[], Path | None]) -> SpecError | None:
-        """Why the stream's table cannot hold what its file declares; None if it can, or is not there yet.
+        """Error of a stream's table that does not fit its file; None if it fits, or does not exist yet.
 
         Args:
-            find_file: The stream's file; asked only if there is something to say.
+            spec: Spec of the stream.
+            find_file: Function that finds the stream's file; called only for an error.
 
         Raises:
-            FrazilError: The catalog does not say in time.
+            FrazilError: The catalog does not answer in time.
         """
         from jobs.clients.catalog.catalog import NoCatalogYet
         from jobs.streaming.supervision.state.spec_check import spec_refusal

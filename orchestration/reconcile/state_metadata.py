@@ -26,7 +26,7 @@ _LOG_LINES, _LOG_LINE, _LOG_BYTES = 12, 200, 16_384
 
 
 def _parked(work: Work) -> dict[str, Any]:
-    """The suspended tables, since when, and the letters made for each since the driver started."""
+    """Metadata about suspended tables: since when, and the dead letters for each since the driver started."""
     return {
         name: {
             "since": f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC",

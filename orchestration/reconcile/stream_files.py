@@ -47,7 +47,7 @@ def _parsed(deployment: Deployment, stamps: tuple[object, ...]) -> StreamFiles:
 
 
 def stream_ids(files: StreamFiles, settings: Settings) -> list[str]:
-    """Every stream that has a file or a state folder, in order."""
+    """Ids of the streams with a file or a state folder, in order."""
     ids = {*files.specs, *files.claimed}
     with contextlib.suppress(OSError):
         ids.update(_kept_streams(settings))

@@ -22,13 +22,13 @@ class StreamState:
 
     Attributes:
         state: One word, see `state_word`.
-        since: When that began, as far as known; of a driver that is gone without a word, when it last beat. Seconds
-            since 1970.
-        fix: The next command; None where nothing is to be done.
-        at: When the stream was in this state; seconds since 1970.
+        since: Time when the state began, as far as known; for a dead driver, that of its last heartbeat. Seconds since
+            1970.
+        fix: The next command; None if nothing is to be done.
+        at: Time of the observation; seconds since 1970.
         lives: Whether a driver is at work, whose pages can be opened.
-        launched: What has launched its newest driver, and how that finds it; None if it is a process like others.
-        suspended: Names of its suspended tables, as its driver has reported them, in their order.
+        launched: Launched process of the newest driver; None if it is a process like others.
+        suspended: Names of its suspended tables, in order, as its driver has reported them.
     """
 
     state: str
@@ -77,14 +77,21 @@ def stream_state(now: Observation, decision: Decision, at: float) -> StreamState
 
 
 def state_word(now: Observation, decided: str | None = None) -> str:
-    """The word for a stream's state.
+    """Word for a stream's state.
 
-    `running` works on a batch, `waiting` between two; `paused`, `stopped`: as the operator wishes; `retrying`:
-    Kafka or the catalog is away; `failed`: ended by an error, is started again; `halted`: the same, and a person has to
-    act; `dead`: its driver is gone without a word; `starting`, `stopping`; `frozen`: a driver without a sign of life;
-    `stalled`: a driver that beats and does not get on;
-    `fenced`: its driver gave way; `draining`: `frazil run`, or a run of Dagster; `idle`: no driver, and none is missed;
-    `never ran`.
+    - `running`, `waiting`: The driver works on a batch, or waits for the next one.
+    - `paused`, `stopped`: The operator has paused or stopped the stream.
+    - `retrying`: Kafka or the catalog is unavailable.
+    - `failed`: The driver ended with an error, and is started again.
+    - `halted`: The driver ended with an error, and a person has to act.
+    - `dead`: The driver has vanished.
+    - `starting`, `stopping`: The driver starts or stops.
+    - `frozen`: The driver sends no heartbeats.
+    - `stalled`: The driver sends heartbeats, and makes no progress.
+    - `fenced`: The driver gave way to another one.
+    - `draining`: A one-off run lands the stream: `frazil run`, or a run of Dagster.
+    - `idle`: No driver runs, and none is needed.
+    - `never ran`: The stream has never run.
 
     Args:
         decided: Decision of the supervisor's last tick; None while nobody supervises.

@@ -53,17 +53,16 @@ def routed_events(
     remote: RemoteQueries,
     now: float,
 ) -> Iterator[OwnReport]:
-    """The reports of the other tables of rows that go with one of the stream's own table; notes what was reported.
+    """Reports of the stream's other tables of rows, made with a report of its main table, and noted in the memory.
 
-    They are those of a route, and the table of late rows. What is new in a table that a value names is told of its
+    The other tables are those of outputs, and the table of late rows. New rows in a dynamic table are reported for its
     partition, too.
 
-    All tables of a stream are complete through the same time. So where its own table reads as fresh, each of them does,
-    also one that no record went to for long; and where not, what is new in one is observed. Of one that is parked
-    nothing is told.
+    All tables of a stream are complete through the same time. If the main table reads as fresh, each of them does, even
+    without recent records. If it does not, new rows are reported as observations. Suspended tables are not reported.
 
     Args:
-        remote: Where the tables are asked for; one that does not answer in time is told of by a later report.
+        remote: Source of the tables; a table that does not answer in time is reported later.
     """
     if (landed.heartbeat is None and not landed.by_run) or not due(now, memory.routed_at, report_seconds(spec)):
         return
@@ -149,9 +148,8 @@ class CountedLetters:
 def count_in_background(spec: StreamSpec, remote: RemoteQueries, seconds: float) -> CountedLetters | None:
     """A stream's letters; None if they are not counted in time, so that a later tick asks again.
 
-    They are counted in a thread, by files that were not counted before. What was begun for an earlier tick may tell of
-    an earlier snapshot, which the tally names: of a table that always changes, and takes long to count, that is all
-    there will ever be.
+    A thread counts them in files that were not counted before. A count that an earlier tick began may be of an earlier
+    snapshot, which the tally names. For a large table that always changes, counts are never newer.
     """
     dead, sink = remote.table(spec.dead_letter_table), remote.table(spec.table.name)
     if dead is None:
@@ -171,7 +169,7 @@ def dead_letter_events(
     remote: RemoteQueries,
     now: float,
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """The report of the stream's letters, if there are new ones or a replay was at work, and what their check says."""
+    """Report of a stream's dead letters, after new ones or a replay, and the outcome of their check."""
     beat, snapshot = landed.heartbeat, landed.dead_letters
     is_new = snapshot is not None and snapshot != memory.dead
     replays = _replays_watermark(observed.folder)
@@ -218,7 +216,7 @@ def dead_letter_events(
 
 
 def _replays_watermark(folder: StreamFolder) -> int:
-    """Changes whenever a replay, or a decision about letters, has begun or ended; 0 before the first. Reads no file."""
+    """Number that changes with each beginning or end of a replay or discard; 0 before the first. Reads no file."""
     try:
         if folder.store.shared:
             keys = folder.store.keys("replay/*")

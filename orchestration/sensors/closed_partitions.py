@@ -134,11 +134,11 @@ def look(
     reported: Collection[str],
     now: float,
 ) -> tuple[ClosedFacts, int | None]:
-    """What a stream's tables say of its hours or days, and up to where these are reported once that is told.
+    """Facts about a stream's closed hours or days, and the time up to which they are reported after these facts.
 
     Args:
-        through_ms: Up to where they are known to be reported.
-        reported: The partitions that Dagster's record has.
+        through_ms: Time up to which they were reported before; milliseconds since 1970.
+        reported: Partitions that Dagster has recorded.
 
     Raises:
         FrazilError: The catalog, or the table's storage, does not answer.
@@ -223,7 +223,8 @@ class ClosedStream(msgspec.Struct, omit_defaults=True):
         through: The end of the newest hour or day that is known to be reported; milliseconds since 1970.
         of: What closes, and where its hours begin: at another file `through` counts for nothing.
         sequence: Sequence number of the newest snapshot whose late rows were reported.
-        told: A checksum of what the check said last; `told_at`: when, seconds since 1970.
+        told: Checksum of the check's last result.
+        told_at: Time of that result; seconds since 1970.
     """
 
     through: int | None = msgspec.field(default=None, name="t")

@@ -1,4 +1,4 @@
-"""One tick of the sensor `frazil_mirrors`: reports merges that Dagster has no record of, and the checks' results."""
+"""Tick of the sensor `frazil_mirrors`: reports merges that Dagster has no record of, and the checks' results."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ class KnownMirror(msgspec.Struct, omit_defaults=True):
     """State that the sensor keeps of one mirror.
 
     Attributes:
-        at: When the mirror was looked at; seconds since 1970.
-        sequence: Of the changelog, through which the newest merge that was seen reaches.
-        told: A checksum of what the check said last; `told_at`: when, seconds since 1970.
+        at: Time when the mirror was read; seconds since 1970.
+        sequence: Sequence number of the changelog through which the newest seen merge reaches.
+        told: Checksum of the check's last result.
+        told_at: Time of that result; seconds since 1970.
     """
 
     at: int = msgspec.field(default=0, name="a")

@@ -193,7 +193,7 @@ def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Ca
 def evaluate_dead_letters(
     deployment: Deployment, stream: str, catalog: Callable[[], Catalog], checks: Sequence[str]
 ) -> Sequence[CheckOutcome]:
-    """What the checks say of a stream's dead letters, and the proposal to replay them, as looked at from the UI now."""
+    """Outcomes of the checks of a stream's dead letters, evaluated now for a run from the UI."""
     spec, settings = deployment.stream(stream), deployment.settings()
     found: list[CheckOutcome] = []
     if LETTERS_WAITING in checks:

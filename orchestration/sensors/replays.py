@@ -42,11 +42,11 @@ class JudgedStream(msgspec.Struct, omit_defaults=True):
     """State that the sensor of replays keeps of one stream.
 
     Attributes:
-        config: The hash of the configuration for which its letters were looked at.
-        at: When the letters were looked at; seconds since 1970.
+        config: Hash of the configuration for which its dead letters were judged.
+        at: Time of that judgement; seconds since 1970.
         proposed: Whether a replay would help.
-        failed: The hash of the configuration for which they could not be looked at, at that time.
-        told: A checksum of the check's last result.
+        failed: Hash of the configuration for which they could not be judged at that time.
+        told: Checksum of the check's last result.
     """
 
     config: str = msgspec.field(default="", name="c")
@@ -148,7 +148,7 @@ def _conclude(
 
 
 def _waits(spec: StreamSpec, settings: Settings, under_way: Collection[str]) -> str:
-    """Why the letters cannot be judged yet; empty if they can."""
+    """Reason why dead letters cannot be judged yet; empty if they can."""
     if spec.stream in under_way:
         return "its letters are being replayed"
     actual = read_actual(stream_folder(settings, spec.stream).store, spec.stream)

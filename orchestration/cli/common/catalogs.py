@@ -9,10 +9,10 @@ from jobs.config.settings.settings import Settings
 
 
 def opened_catalog(settings: Settings, stream: str) -> Catalog:
-    """The catalog, for a look.
+    """Connect to the catalog for reading.
 
     Raises:
-        FrazilError: It does not exist yet, or does not answer.
+        FrazilError: The catalog does not exist yet, or does not answer.
     """
     try:
         return quick_catalog(settings)
@@ -21,9 +21,9 @@ def opened_catalog(settings: Settings, stream: str) -> Catalog:
 
 
 def catalog_of_command(settings: Settings, stream: str, *, looks: bool) -> Catalog:
-    """The catalog, for a look or for work; work makes the embedded one if it does not exist.
+    """Connect to the catalog. If the command only looks, a missing embedded catalog is not created.
 
     Raises:
-        FrazilError: It does not answer; or, for a look, does not exist yet.
+        FrazilError: The catalog does not answer; or the command only looks, and the catalog does not exist yet.
     """
     return opened_catalog(settings, stream) if looks else connect_catalog(settings)

@@ -13,10 +13,10 @@ _FORMS = "write it as 24h or 7d, 2026-01-31, or 2026-01-31T08:00:00Z"
 
 
 def seconds_of(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    """The seconds of an option's text, as its callback.
+    """Parse an option's duration to seconds; used as the option's callback.
 
     Raises:
-        BadParameter: It is no duration.
+        BadParameter: The text is no duration.
     """
     try:
         return parse_duration(value).total_seconds()
@@ -43,10 +43,10 @@ class TimeOption(click.ParamType):
         return "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """The instant.
+        """Parse the instant.
 
         Raises:
-            FrazilError: It is none of the forms, or still to come.
+            FrazilError: The text has none of the forms, or the instant is in the future.
         """
         if isinstance(value, datetime):
             return value

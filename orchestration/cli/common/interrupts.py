@@ -37,7 +37,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Within the block nothing interrupts; a signal that came meanwhile takes effect at its end."""
+        """Defer interrupts: a signal that arrives within the block takes effect at its end."""
         self._deferring += 1
         try:
             yield
@@ -48,7 +48,7 @@ class Interrupts:
             _raise(number)
 
     def ignore(self) -> None:
-        """From here on nothing interrupts: what is left is cleaning up, which is bounded."""
+        """Ignore interrupts from here on, as only the bounded clean-up is left."""
         self._deferring += 1
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:

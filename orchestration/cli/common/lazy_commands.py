@@ -21,17 +21,17 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 class LazyCommands(click.Group):
-    """A group that knows its commands by a table.
+    """Group of commands that are imported when needed.
 
     Attributes:
-        table: By the command's name its module and the line of the help. The module has the command under its name,
-            with `_` for `-`, and with `_` behind a keyword of Python.
+        table: Module and help line of each command, by its name. The module has the command under its name, with `_`
+            for `-`, and with `_` after a keyword of Python.
     """
 
     table: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order in which one meets them."""
+        """Names of all commands, in the order of the table."""
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -24,12 +24,12 @@ ConfigT = TypeVar("ConfigT")
 
 @dataclass(frozen=True, slots=True)
 class RunRecorder:
-    """Records actions as runs of Dagster.
+    """Recorder of actions as runs of Dagster.
 
     Attributes:
-        deployment: Deployment whose streams they act on.
-        instance: Dagster's; None if it cannot be opened.
-        problem: Why not.
+        deployment: The deployment with the streams.
+        instance: Dagster's instance; None if it cannot be opened.
+        problem: Reason why the instance cannot be opened.
     """
 
     deployment: Deployment
@@ -51,11 +51,11 @@ class RunRecorder:
             config: Configuration of the action; `run_config` and `tags` are those of the run.
 
         Returns:
-            What it came to, and why there is no run of it; None if there is one.
+            Result of the action, and the reason why Dagster has no run of it; None if it has one.
 
         Raises:
-            FrazilError: It could not be done.
-            KeyboardInterrupt: It was interrupted.
+            FrazilError: The action failed.
+            KeyboardInterrupt: The action was interrupted.
         """
         if self.instance is None:
             return act(self.deployment, config), self.problem

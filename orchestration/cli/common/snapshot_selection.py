@@ -80,7 +80,7 @@ def parse_snapshot_selection(
         fix: A command that is right, for the errors.
 
     Raises:
-        FrazilError: More than one is given, or half a record; or the stream has no such table.
+        FrazilError: The options name more than one snapshot, half a record, or a table that the stream lacks.
     """
     of_record = [each is not None for each in (topic, partition, offset)]
     if any(of_record) + (timestamp is not None) + (snapshot_id is not None) > 1:

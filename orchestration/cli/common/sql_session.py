@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sql_session(settings: Settings, command: str) -> Iterator[SessionOnDemand]:
-    """Spark for a command. A start that failed is not tried again: it would fail the next time, too.
+    """Spark session for a command, started on demand. A failed start is not retried.
 
     Args:
-        command: Such as `check`; the log is `spark/check.log` in the state folder.
+        settings: Settings of the deployment.
+        command: Name of the command, such as `check`; the log is then `spark/check.log` in the state folder.
     """
 
     def start() -> SparkSession:

@@ -31,7 +31,7 @@ def stderr_console() -> Console:
 
 
 def print_json(facts: object) -> None:
-    """One JSON document on standard output."""
+    """Print a JSON document on standard output."""
     print(json.dumps(facts, indent=2, default=str), flush=True)
 
 
@@ -92,7 +92,7 @@ def progress_bar(*columns: str, bar: bool = False) -> CommandProgress:
     """Progress on standard error: gone in the end on a terminal, a line every ten seconds elsewhere.
 
     Args:
-        columns: What is shown beside the task's description and the time that has passed, as rich formats it.
+        columns: Formats of rich's columns beside the task's description and the elapsed time.
         bar: Whether the task has a total, and so a bar, a share and a time left.
     """
     return CommandProgress(columns, bar=bar, console=stderr_console())

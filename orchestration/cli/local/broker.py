@@ -17,7 +17,8 @@ def local_broker(deployment: Deployment, *, detached: bool = False) -> LocalBrok
     """The deployment's local broker, whether it runs or not.
 
     Args:
-        detached: If it is started, let it outlive this process.
+        deployment: The deployment.
+        detached: Whether the broker, once started, outlives this process.
 
     Raises:
         FrazilError: The settings name other brokers, so nothing would use it.

@@ -60,7 +60,7 @@ def running_dagster(deployment: Deployment, stream: str) -> str:
     """Address of the Dagster that `frazil dev` runs on this deployment.
 
     Raises:
-        FrazilError: It does not run, or does not answer.
+        FrazilError: Dagster does not run, or does not answer.
     """
     home = deployment.embedded / "dagster"
     other = f"frazil open {stream} --url https://HOST, or {URL_VARIABLE}, for a Dagster elsewhere"

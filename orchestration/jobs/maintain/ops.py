@@ -47,10 +47,11 @@ HANDED_ON = "handed_on"
 
 
 class StepContext:
-    """What a table meanwhile needs of the step that it is in: its log, and Spark.
+    """Context of a step for the maintenance of its tables: the step's log, and Spark.
 
     Args:
-        spark: Started by the first table that needs it.
+        context: Dagster's context of the step.
+        spark: Spark resource, started by the first table that needs it.
     """
 
     def __init__(self, context: dg.OpExecutionContext, spark: SparkResource) -> None:
@@ -156,7 +157,7 @@ class DueTable:
 
 
 class TablesConfig(dg.Config):
-    """Which tables, and whether only to look."""
+    """Configuration of a job on tables: the tables, and whether to plan only."""
 
     tables: list[str] = Field(
         default_factory=list, description="Tables or streams' ids; without any, all that maintenance knows."
@@ -167,7 +168,7 @@ class TablesConfig(dg.Config):
 
 
 class MaintainConfig(TablesConfig):
-    """Which tables, what of it, and whether only to look."""
+    """Configuration of maintenance: the tables, the actions, and whether to plan only."""
 
     actions: list[str] = Field(
         default_factory=list,

@@ -89,7 +89,7 @@ def table_sentences(outcome: MaintenanceOutcome, *, dry_run: bool) -> Iterator[s
 
 
 def _held(done: StepResult) -> Iterator[str]:
-    """What was kept for somebody's sake: it explains why the snapshots of a table pile up."""
+    """Sentences about snapshots and steps that were left, and why, as left snapshots pile up."""
     if lost := done.detail.get(LOST):
         yield f"{done.step.action} left to the next run: {lost}"
     if changes := done.detail.get("expired_changes"):

@@ -55,8 +55,11 @@ def show_arriving(
     """Produce slowly and show the heartbeat of the stream's driver, until an interrupt.
 
     Args:
-        producer: Not started yet; stopped on leaving.
-        until: When to end, on the monotonic clock.
+        console: Console for the lines.
+        store: State store of the stream, with its heartbeat.
+        producer: Producer that is started here, and stopped at the end.
+        check: Function that raises if a service has ended.
+        until: Time of the end, on the monotonic clock.
     """
     producer.start()
     try:
@@ -72,7 +75,7 @@ def show_arriving(
 
 
 def arriving(beat: Heartbeat | None, produced: int) -> str:
-    """One line of the live view, on a stream that runs."""
+    """Line of the live view about the running stream."""
     if beat is None:
         return f"{produced:,} more produced; the driver has not said anything yet"
     work, state = beat.work, beat.state if beat.error is None else f"{beat.state}: {beat.error.message[:60]}"
@@ -141,7 +144,7 @@ def has_payments(deployment: Deployment) -> bool:
 
 
 class _Landing:
-    """From the first payment to the last row."""
+    """Landing of the demo's payments, from the first payment to the last row."""
 
     def __init__(
         self,
@@ -210,7 +213,7 @@ class _Landing:
         return read_heartbeat(self.store)
 
     def trickle(self) -> PaymentProducer:
-        """More payments, slowly, without an end."""
+        """Producer of further payments, slow and endless."""
         first = sum(self._kafka.state(self._spec.source).latest.values())
         return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND, make=self._make)
 

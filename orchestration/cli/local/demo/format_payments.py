@@ -97,7 +97,7 @@ def payment_maker(spec: StreamSpec, topic: str, settings: Settings) -> MakePayme
 
     Raises:
         FrazilError: The registry does not take the schema.
-        RegistryError: It cannot be asked.
+        RegistryError: The registry is unavailable.
     """
     format_, subject = spec.decode.format, f"{topic}-value"
     if format_ not in DEMO_FORMATS:

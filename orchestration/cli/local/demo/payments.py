@@ -27,7 +27,7 @@ PARTITIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """One record to produce.
+    """Payment record to produce.
 
     Attributes:
         key: The payer, so that a payer's payments stay in order.
@@ -149,7 +149,7 @@ class PaymentProducer(threading.Thread):
         """Raise unless every payment was acknowledged by the broker.
 
         Raises:
-            FrazilError: Some were not.
+            FrazilError: A payment was not acknowledged.
         """
         if self._problem is not None or self._producer.refused is not None or self.acknowledged != self._count:
             raise FrazilError(

@@ -75,7 +75,7 @@ class TableSums:
 
     @property
     def right(self) -> bool:
-        """Every record exactly once: nothing lost, nothing doubled."""
+        """Whether the tables have every record exactly once."""
         once = self.distinct is None or self.distinct == self.rows + self.dead
         return once and self.produced == self.rows + self.dead + self.tombstones
 
@@ -119,7 +119,7 @@ class Demo:
         landed, dead, tombstones: Records of this demo, by the stamps.
         tables: Sums of the tables, all demos together.
         asset: The table's key in Dagster.
-        first_row_seconds: From the start of the command to the first commit of records.
+        first_row_seconds: Seconds from the start of the command to the first commit of records.
     """
 
     produced: int

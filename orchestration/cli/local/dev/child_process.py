@@ -43,7 +43,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also its session's and its group's."""
+        """Process id, which is also the id of the process's session and group."""
         return self._process.pid
 
     def ending(self) -> str | None:

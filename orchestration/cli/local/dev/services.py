@@ -132,7 +132,7 @@ class ServicesLock:
             The services that a killed claimant had left running, and that were ended: pids by name.
 
         Raises:
-            FrazilError: Another process has them; who, since when and where.
+            FrazilError: Another process has the services; the message names the process, its start and its URL.
         """
         if self._lock is not None:
             return {}
@@ -273,7 +273,7 @@ class DagsterServices:
         """Make sure that this is the only process that runs these services; `stop` lets others have them.
 
         Raises:
-            FrazilError: Another one does: who, since when and where. Or the port is taken.
+            FrazilError: Another process runs the services, which the message names; or the port is taken.
         """
         left = self._claim.acquire()
         if left:
@@ -289,7 +289,7 @@ class DagsterServices:
         """Start all; returns before webserver and daemon answer.
 
         Raises:
-            FrazilError: Another process runs them, or the code server ended.
+            FrazilError: Another process runs the services, or the code server ended.
         """
         self.start_code()
         self.wait_for_code()
@@ -309,7 +309,7 @@ class DagsterServices:
         """Wait until the code server has loaded the definitions, or cannot, which Dagster's UI then shows.
 
         Raises:
-            FrazilError: It has ended.
+            FrazilError: The code server has ended.
         """
         while self._code_place is not None and not self._code_place.answers():
             self.check()
@@ -349,10 +349,10 @@ class DagsterServices:
         return next((place for place in places if place.exists()), None)
 
     def check(self) -> None:
-        """Raise if one of them has ended.
+        """Check that no service has ended.
 
         Raises:
-            FrazilError: With the end of its log.
+            FrazilError: A service has ended; the message has the end of its log.
         """
         for child in self._serving.values():
             if (how := child.ending()) is not None:
