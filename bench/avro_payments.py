@@ -47,11 +47,11 @@ class AvroPayments:
 
     @property
     def unmet(self) -> frozenset[SchemaId]:
-        """None: every id that is looked for is known here, or made up."""
+        """Empty set: every requested id is known here, or made up."""
         return frozenset()
 
     def learned(self) -> dict[SchemaId, RegistrySchema]:
-        """Nothing: no registry is asked."""
+        """Empty mapping: no registry is asked."""
         return {}
 
     def record(self, payment: bytes) -> bytes:
@@ -79,7 +79,7 @@ def _type(kind: DeclaredType, numbers: Iterator[int]) -> Any:
 
 
 def _value(kind: DeclaredType, value: Any) -> Any:
-    """As the schema's physical types have it, which fastavro writes without a look at the logical ones."""
+    """Value in the schema's physical type, which fastavro writes without checking logical types."""
     if isinstance(kind, StructType):
         return {each.name: _value(each.type, value[each.name]) for each in kind.fields}
     match kind:

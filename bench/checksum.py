@@ -17,9 +17,9 @@ _NULL = 0xA0761D6478BD642F
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """How many rows there are, and the sum of their hashes modulo 2^64.
+    """Number of rows, and the sum of their hashes modulo 2^64.
 
-    A row that is lost, doubled or changed in any column changes it, and so do values that change places between rows.
+    A lost, duplicated or changed row changes the checksum, and so do values that are swapped between rows.
     """
 
     rows: int = 0
@@ -72,7 +72,7 @@ def _texts(array: pa.LargeStringArray) -> Hashes:
 
 
 def _mixed(hashes: Hashes) -> Hashes:
-    """Every bit of the input in every bit of the output (splitmix64)."""
+    """Mix hashes so that each input bit affects each output bit (splitmix64)."""
     hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return hashes ^ (hashes >> np.uint64(31))

@@ -105,7 +105,7 @@ def await_idle(cluster: SparkCluster) -> None:
     """Wait until the master has no application and no executor runs, so that the next one finds all cores.
 
     Raises:
-        SystemExit: It does not come to that within a minute.
+        SystemExit: The cluster is not idle within a minute.
     """
     deadline = time.monotonic() + 60.0
     while cluster.state()["activeapps"] or cluster.executors():

@@ -74,7 +74,7 @@ def produce(address: str, count: int) -> None:
 
 
 def record(number: int) -> dict[str, object]:
-    """One record."""
+    """Record of the benchmark by its number."""
     return {
         "id": f"p-{number:09}",
         "qty": number % 97,

@@ -118,7 +118,7 @@ def produce(address: str, topic: str, count: int, one_in: int) -> None:
 
 
 def drain(home: Path, address: str, topic: str, batch: int, tolerance: str) -> dict[str, Any]:
-    """One `frazil run` of a topic into a fresh deployment."""
+    """Run `frazil run` on a topic in a new deployment, and return its facts."""
     (home / "streams").mkdir(parents=True)
     (home / "frazil.yaml").write_text(yaml.safe_dump({"kafka": {"bootstrap_servers": address}}))
     spec = yaml.safe_load(SPEC.read_text())

@@ -191,7 +191,7 @@ class _Registry:
 
     @property
     def unmet(self) -> frozenset[SchemaId]:
-        """None: every id that is looked for is known here, or made up."""
+        """Empty set: every requested id is known here, or made up."""
         return frozenset()
 
     def learned(self) -> dict[SchemaId, RegistrySchema]:

@@ -62,7 +62,7 @@ def produce(address: str, count: int) -> None:
 
 
 def drain(folder: Path, address: str, batch: int, run: int) -> dict[str, Any]:
-    """One `frazil run` into a fresh deployment."""
+    """Run `frazil run` in a new deployment, and return its facts."""
     home = folder / f"run-{run}"
     (home / "streams").mkdir(parents=True)
     (home / "frazil.yaml").write_text(yaml.safe_dump({"kafka": {"bootstrap_servers": address}}))

@@ -1,4 +1,4 @@
-"""What event time costs: CPU per record of the look at a block's least and greatest event time, and at its late rows.
+"""Benchmark of event time: CPU per record for a block's least and greatest event time, and for its late rows.
 
 python -m bench.event_time
 """

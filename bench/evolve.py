@@ -49,7 +49,7 @@ _AROUND = 5
 
 
 class _Case(NamedTuple):
-    """One kind of change: columns beside a payment's before it and after it, and what a payment's JSON ends with."""
+    """Kind of schema change: columns beside a payment's before and after it, and the ends of payments' JSON."""
 
     name: str
     columns: str

@@ -80,7 +80,7 @@ def _in_a_process(engine: str, arguments: argparse.Namespace) -> dict[str, objec
 
 
 def measured(engine: str, rows: int, rounds: int) -> dict[str, object]:
-    """What one engine takes, and what it says of values at the edges."""
+    """Measured cost of one engine, and its results for values at the edges."""
     keep_pandas_out()
     batch, one = payments(rows), edge()
     before, start = _memory(), time.process_time()
@@ -121,7 +121,7 @@ def payments(rows: int) -> pa.RecordBatch:
 
 
 def edge() -> pa.RecordBatch:
-    """One row of values at the edges of their types."""
+    """Batch with one row of values at the edges of their types."""
     values = [2**63 - 1, Decimal("10.00"), 1.005, "abc", "card", datetime(2026, 1, 31, tzinfo=UTC)]
     schema = payments(1).schema
     arrays = [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)]

@@ -88,14 +88,14 @@ def children_cpu() -> float:
 
 
 def drained(home: Path, address: str, side: Side, number: int, payments: int) -> dict[str, Any]:
-    """One `frazil run`, and of a gated stream one publication of all of it.
+    """Run `frazil run`, and publish all rows once if the stream is write-audit-publish.
 
     Args:
         home: Folder of a new deployment.
-        address: The broker's.
+        address: Address of the broker.
         side: The side that runs.
         number: Number of the pair.
-        payments: That wait; a sixth of them is a batch, and the first is not in the steady part.
+        payments: Number of waiting payments; a batch is a sixth of them, and the steady part lacks the first batch.
     """
     deployment(home, address, side, STREAM, "available_now", max(1, payments // 6))
     facts = json.loads(frazil(home, "run", STREAM, "--json"))

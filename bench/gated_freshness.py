@@ -1,4 +1,4 @@
-"""How old main is, direct and behind a gate that is published as a Dagster run publishes it, by turns."""
+"""Benchmark of main's age: written directly, and published by contract like in a Dagster run, by turns."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def has_branch(settings: Settings) -> bool:
 
 
 def through(home: Path, side: Side) -> float | None:
-    """Through when main is complete, as status and checks compute it; seconds since 1970, None while unknown."""
+    """Time through which main is complete, as status and checks compute it; seconds since 1970, None if unknown."""
     try:
         with quick_catalog(load_settings(None, home=home)) as catalog:
             table = find_table(catalog, TABLE)
@@ -127,14 +127,14 @@ def through(home: Path, side: Side) -> float | None:
 
 
 def freshness(home: Path, address: str, side: Side, number: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """How old main is, sampled while a driver lands and, of a gated stream, a publisher publishes.
+    """Age of main, sampled while a driver lands and, for a write-audit-publish stream, a publisher publishes.
 
     Args:
         home: Folder of a new deployment.
-        address: The broker's.
+        address: Address of the broker.
         side: The side that runs.
         number: Number of the pair.
-        arguments: The command's: `seconds`, `rate`, `every`.
+        arguments: Arguments of the command: `seconds`, `rate`, `every`.
     """
     topic = f"fresh-{side}-{number}"
     deployment(home, address, side, topic, {"every": "1s"})
@@ -202,10 +202,10 @@ def _publishing(publisher: Publisher, side: Side) -> Iterator[None]:
 
 
 def wait(there: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait for something.
+    """Wait for a condition.
 
     Raises:
-        FrazilError: It is not there within so many seconds.
+        FrazilError: The condition does not hold in time.
     """
     deadline = time.monotonic() + seconds
     while not there():

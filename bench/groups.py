@@ -172,9 +172,9 @@ def frazil(home: Home, plan: Plan, say: Callable[[str], None]) -> Iterator[int]:
 
 
 def arrivals(table: Table, since: float, until: float) -> tuple[list[float], list[np.ndarray]]:
-    """When a table's snapshots were committed, and the timestamps of the records of each, seconds since 1970.
+    """Commit times of a table's snapshots, and the timestamps of each one's records, in seconds since 1970.
 
-    Of those of a time; only those that added data files.
+    Only snapshots within the given time that added data files count.
     """
     times: list[float] = []
     records: list[np.ndarray] = []

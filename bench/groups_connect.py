@@ -18,7 +18,7 @@ from tests.helpers.connect_worker import ConnectWorker
 
 
 class ConnectGroup(ConnectWorker):
-    """One standalone worker with a connector of one task for each topic; runs for the length of its block.
+    """Standalone worker with a connector of one task for each topic; runs within its block.
 
     Args:
         path: Folder of the deployment, whose tables exist.

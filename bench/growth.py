@@ -49,11 +49,11 @@ PLOT = Path(__file__).resolve().parents[1] / "docs" / "images" / "growth.png"
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """One drain of a point.
+    """One-off run at a point.
 
     Attributes:
-        whole: From the opening of the stream to its end.
-        steady: Without the first batch.
+        whole: Speed from the opening of the stream to its end.
+        steady: Speed without the first batch.
         bytes: Size of a record's value, on average.
         commit_seconds: Time of one batch from its pending record to its last commit: the median without the first
             batch.

@@ -21,7 +21,7 @@ _TRIGGER = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of one curve.
+    """Point of a curve.
 
     Args:
         curve: The curve's name.

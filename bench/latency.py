@@ -64,13 +64,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One side at one interval.
+    """Run of one side at one interval.
 
     Attributes:
+        side: The side that ran.
         every: Seconds from one commit to the next.
-        committed, seen: By load.
-        commits: While the steady load's records arrived, those that brought any.
-        values: By load, seconds of each record until it was seen.
+        committed, seen: Latencies until the commit, and until the record was seen, by load.
+        commits: Number of commits with records while the steady load's records arrived.
+        values: Seconds of each record until it was seen, by load.
     """
 
     side: str
@@ -122,7 +123,7 @@ def main() -> None:
 
 
 def measured(folder: Path, address: str, side: str, every: int, plan: Plan) -> Run:
-    """One side at one interval."""
+    """Measure one side at one interval."""
     topic = f"{side}-{every}"
     ensure_topic(address, topic)
     sender = Sender(address, topic)

@@ -24,17 +24,17 @@ _KAFKA = ["_kafka_partition", "_kafka_offset"]
 
 
 class Reader(threading.Thread):
-    """Asks a SQL catalog fifty times a second whether the table has changed, and loads it if it has.
+    """Reader that polls a SQL catalog fifty times a second, and loads the table if it has changed.
 
-    Only the place of the table's metadata is asked for, which costs a fifth of a millisecond; so looking does not slow
-    down what is looked at.
+    A poll reads only the location of the table's metadata, which takes a fifth of a millisecond. So polling does not
+    slow down the measured side.
 
     Args:
-        catalog: SQLite's; the reader has a connection of its own.
-        table: The table's name.
+        catalog: SQL catalog in SQLite; the reader has a connection of its own.
+        table: Name of the table.
 
     Attributes:
-        seen: When each snapshot had been loaded for the first time, seconds since 1970.
+        seen: Time when each snapshot was first loaded, seconds since 1970.
         rows: Number of the table's rows, by the summary of the newest snapshot.
     """
 
@@ -65,10 +65,10 @@ class Reader(threading.Thread):
             self._failed = problem
 
     def wait_for(self, rows: int, seconds: float) -> None:
-        """Until the table has so many rows.
+        """Wait until the table has so many rows.
 
         Raises:
-            SystemExit: It has not within so many seconds.
+            SystemExit: The table lacks rows after so many seconds.
         """
         deadline = time.monotonic() + seconds
         while self.rows < rows:
@@ -79,7 +79,7 @@ class Reader(threading.Thread):
             time.sleep(_POLL_SECONDS)
 
     def arrivals(self) -> list[Arrival]:
-        """What every snapshot of the table brought that brought anything, in order."""
+        """Arrivals of the seen snapshots that added records, in order."""
         table = self._catalog.load_table(self._table)
         return [
             Arrival(snapshot.timestamp_ms / 1000, self.seen[snapshot.snapshot_id], places)

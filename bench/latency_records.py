@@ -18,10 +18,10 @@ _FLUSH_SECONDS = 30.0
 
 
 class Sender:
-    """Produces single records at given times and notes when.
+    """Producer of single records at given times, which notes their timestamps.
 
     Attributes:
-        sent: By partition and offset, Kafka's timestamp of the record, seconds since 1970: when `send` was called.
+        sent: Kafka's timestamp of each record by partition and offset, seconds since 1970: the time of the call.
     """
 
     def __init__(self, address: str, topic: str) -> None:
@@ -37,8 +37,8 @@ class Sender:
 
         Args:
             values: Values to send.
-            pauses: Before each.
-            enough: Ends it earlier.
+            pauses: Seconds before each value.
+            enough: Event that ends the production early.
 
         Raises:
             SystemExit: The broker has not taken all of them.
@@ -65,11 +65,12 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A snapshot, and the records that came with it.
+    """Snapshot with its records.
 
     Attributes:
-        committed: The snapshot's own time, seconds since 1970. Both sides note it right before they ask the catalog.
-        seen: When a reader that polls the catalog had the snapshot.
+        committed: Time of the snapshot, seconds since 1970. Both sides set it right before they call the catalog.
+        seen: Time when a reader that polls the catalog had loaded the snapshot.
+        records: Partition and offset of each record.
     """
 
     committed: float
@@ -92,7 +93,7 @@ class Latency:
 
     @staticmethod
     def of(values: Sequence[float]) -> Latency:
-        """Of at least one value."""
+        """Latency from at least one value."""
         p50, p99 = np.percentile(np.asarray(values), (50, 99), method="inverted_cdf")
         return Latency(len(values), float(p50), float(p99), float(max(values)))
 
@@ -102,14 +103,14 @@ class MissingRecordsError(Exception):
 
 
 def latencies(sent: Mapping[Place, float], arrivals: Iterable[Arrival]) -> tuple[list[float], list[float]]:
-    """Of each record that was sent, seconds until its snapshot was committed, and until it was seen.
+    """Seconds from each record's sending until its snapshot was committed, and until it was seen.
 
     Args:
-        sent: When each record in question was sent; others may have arrived, too.
-        arrivals: All since the first of them was sent.
+        sent: Time when each measured record was sent; others may have arrived, too.
+        arrivals: All arrivals since the first of them was sent.
 
     Raises:
-        MissingRecordsError: Not each of them has arrived exactly once.
+        MissingRecordsError: A record has not arrived exactly once.
     """
     committed: dict[Place, float] = {}
     seen: dict[Place, float] = {}

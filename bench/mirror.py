@@ -136,10 +136,10 @@ def _maintained(side: Side, home: Path, given: argparse.Namespace) -> Iterator[l
 
 
 def _equal(mirror: Mirror, source: PgbenchSource, every: int) -> None:
-    """See that a mirror has the source's rows: as many, with the same sum of balances.
+    """Wait until a mirror has the source's rows: as many, with the same sum of balances.
 
     Raises:
-        FrazilError: It has not, for several merges.
+        FrazilError: Mirror and source still differ after several merges.
     """
     deadline = time.monotonic() + 4 * every + 60
     while (found := mirror.totals()) != (wanted := source.totals()):
@@ -149,7 +149,7 @@ def _equal(mirror: Mirror, source: PgbenchSource, every: int) -> None:
 
 
 def _thinned(deletes: list[tuple[float, int, int]], most: int = 12) -> list[tuple[float, int, int]]:
-    """So many points at most, the last one among them."""
+    """Thin points out to at most `most`, including the last one."""
     step = -(-len(deletes) // most)
     return deletes[::-1][::step][::-1]
 

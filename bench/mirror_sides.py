@@ -80,7 +80,7 @@ class Mirror:
         return found[0] if found else -2
 
     def wait_for_probe(self, number: int) -> None:
-        """Until the mirror has a probe.
+        """Wait until the mirror has a probe.
 
         Raises:
             FrazilError: The process has ended, or it takes half an hour.
@@ -212,10 +212,10 @@ def _frazil(home: Path, source: PgbenchSource, ways: Ways) -> Iterator[int]:
 
 
 def maintain(home: Path, table: str) -> float:
-    """Maintain frazil's tables once, as their policy says; returns the CPU-seconds of that.
+    """Maintain frazil's tables once by their policy, and return the CPU-seconds.
 
     Raises:
-        FrazilError: It failed.
+        FrazilError: The maintenance failed.
     """
     with subprocess.Popen(
         [sys.executable, "-m", "orchestration.cli.main", "--home", str(home), "maintain", f"lake.{table}"],

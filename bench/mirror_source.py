@@ -46,7 +46,7 @@ class PgbenchSource:
     Attributes:
         table: The table of pgbench.
         address: The broker.
-        probes: When each probe was committed; seconds since 1970, by its number.
+        probes: Commit time of each probe, by its number; seconds since 1970.
     """
 
     server: DatabaseServer
@@ -69,10 +69,10 @@ class PgbenchSource:
         return number
 
     def run(self, seconds: int, rate: int) -> int:
-        """Let pgbench work for so long, with probes meanwhile; returns how many transactions it made.
+        """Run pgbench with probes for so many seconds, and return the number of its transactions.
 
         Raises:
-            FrazilError: It failed.
+            FrazilError: pgbench failed.
         """
         ending = threading.Event()
 

@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def merge(frame: DataFrame, name: str, table: PbTable) -> None:
-    """One batch: its newest change of each key, merged by the key."""
+    """Merge a batch: the newest change of each key."""
     spark: SparkSession = frame.sparkSession
     key, columns = KEYS[table], COLUMNS[table]
     names = [each.split()[0] for each in columns.split(", ")]

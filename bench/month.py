@@ -69,10 +69,10 @@ class Hour:
     """A table at the end of an hour, right before its maintenance: when there is most of everything.
 
     Attributes:
-        hour: From 1.
-        commit_ms: The median of the commits that were timed.
+        hour: Number of the hour, from 1.
+        commit_ms: Median of the timed commits.
         score: Health score of the table.
-        rewritten_bytes: Since the beginning, what compaction would have rewritten.
+        rewritten_bytes: Bytes that compaction would have rewritten since the beginning.
     """
 
     trigger: int
@@ -124,7 +124,7 @@ def cases(days: float, fast_days: float, timed: int) -> list[Case]:
 
 
 def all_of(chosen: Sequence[Case], jobs: int) -> list[Hour]:
-    """Every hour of some cases."""
+    """Simulate cases, and return all their hours."""
     began = time.monotonic()
     hours: list[Hour] = []
     with (
@@ -139,7 +139,7 @@ def all_of(chosen: Sequence[Case], jobs: int) -> list[Hour]:
 
 
 def simulate(folder: Path, case: Case) -> list[Hour]:
-    """One table, hour by hour."""
+    """Simulate a table hour by hour."""
     # In the past: PyIceberg dates no snapshot before another one, and the clock of this host goes on meanwhile.
     begin = (datetime.now(UTC) - case.hours * HOUR).replace(hour=0, minute=0, second=0, microsecond=0) - 24 * HOUR
     lapse = TimeLapse(folder, begin, timedelta(seconds=case.trigger), TASKS, BYTES_PER_MINUTE)
@@ -203,7 +203,7 @@ def told(hours: Sequence[Hour]) -> list[str]:
 
 
 def write(path: Path, hours: Iterable[Hour]) -> None:
-    """One line for each hour."""
+    """Write hours as CSV, a line for each."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([field.name for field in fields(Hour)])
@@ -211,7 +211,7 @@ def write(path: Path, hours: Iterable[Hour]) -> None:
 
 
 def read(path: Path) -> list[Hour]:
-    """What `write` has written."""
+    """Read the hours that `write` has written."""
     with path.open(newline="") as file:
         return [
             Hour(**{k: v == "True" if k == "maintained" else float(v) if "." in v else int(v) for k, v in row.items()})  # type: ignore[arg-type]

@@ -21,14 +21,14 @@ _PATIENCE_SECONDS = 120.0
 
 
 class Payments:
-    """One driver.
+    """Driver that lands batches of payments.
 
     Args:
-        target: The table's target, which it has taken over.
+        target: Target of the table, which the driver has taken over.
 
     Attributes:
-        written: Over all rows that have landed, all columns.
-        landed: The files that they landed in, in this order, and how many.
+        written: Checksum over all columns of all landed rows.
+        landed: Number of rows in each file, in the order of their commits.
         batches: Number of batches that have landed.
     """
 
@@ -55,7 +55,7 @@ class Payments:
         self.batches += 1
 
     def _rows(self, days: Sequence[datetime], rows: int) -> pa.RecordBatch:
-        """All columns of the demo's table; every number is as likely as any other, so they compress badly."""
+        """Rows with all columns of the demo's table. Their numbers are uniformly random, and so compress badly."""
         count = len(days) * rows
         midnights = np.repeat(np.array([int(day.timestamp()) * 10**6 for day in days]), rows)
         times = pa.array(midnights + self._random.integers(0, _DAY_MS, count) * 1000, pa.timestamp("us", "UTC"))
@@ -90,11 +90,11 @@ def _cents(cents: np.ndarray[Any, Any]) -> pa.Array:
 
 
 class Stream(threading.Thread):
-    """Lands a batch again and again, as a driver does beside maintenance, until the block ends.
+    """Thread that lands batches, like a driver beside maintenance, until the block ends.
 
     Args:
         payments: The driver.
-        days: Each batch has rows in all of them.
+        days: Days in which each batch has rows.
         rows: Number of rows of each batch.
         every: Seconds between two batches.
     """
@@ -127,7 +127,7 @@ class Stream(threading.Thread):
             self.failed = problem
 
     def wait_for(self, batches: int) -> None:
-        """Until so many more have landed, or one has failed."""
+        """Wait until so many more batches have landed, or one has failed."""
         until, deadline = self._payments.batches + batches, time.monotonic() + _PATIENCE_SECONDS
         while self.failed is None and self._payments.batches < until and time.monotonic() < deadline:
             time.sleep(0.02)

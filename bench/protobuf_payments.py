@@ -49,11 +49,11 @@ class ProtobufPayments:
 
     @property
     def unmet(self) -> frozenset[SchemaId]:
-        """None: every id that is looked for is known here, or made up."""
+        """Empty set: every requested id is known here, or made up."""
         return frozenset()
 
     def learned(self) -> dict[SchemaId, RegistrySchema]:
-        """No registry is asked."""
+        """Empty mapping: no registry is asked."""
         return {}
 
     def record(self, payment: bytes) -> bytes:

@@ -46,12 +46,12 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill.
+    """Kill of a driver, and the recovery.
 
     Attributes:
-        attempt: The driver that was killed.
-        seconds: Until the next commit of a batch.
-        by: What started the next driver: its watchdog (`keeper`), or the `supervisor`.
+        attempt: Attempt of the killed driver.
+        seconds: Seconds until the next commit of a batch.
+        by: Starter of the next driver: its watchdog (`keeper`), or the `supervisor`.
         recovered: Whether that commit was the killed driver's batch, from its pending record.
     """
 
@@ -193,7 +193,7 @@ def wait(condition: Callable[[], object], what: str, seconds: float) -> None:
     """Wait until a condition holds.
 
     Raises:
-        SystemExit: It does not in time.
+        SystemExit: The condition does not hold in time.
     """
     deadline = time.monotonic() + seconds
     while not condition():

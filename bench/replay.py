@@ -112,7 +112,7 @@ def write_letters(catalog: Catalog, spec: StreamSpec, batch: int, numbers: range
 
 
 def value(number: int, failing: float) -> bytes:
-    """One of the demo's payments."""
+    """Payment of the demo by its number; a share of them is cut off."""
     document = {
         "id": f"{number:032x}",
         "amount": number % 100_000 / 100,

@@ -1,4 +1,4 @@
-"""What a route costs: batches into many tables, their commits, and the memory of a task; beside one table without.
+"""Benchmark of outputs: batches into many tables, their commits, and the memory of a task; beside a single table.
 
 python -m bench.routes --tables 300 --records 100000 [--zipf] [--named] [--commits 8] [--one-table]
 python -m bench.routes --connect [--zipf] [--batches 5] [--rounds 2] [--tasks 2]
@@ -56,7 +56,7 @@ COLUMNS = "id string not null, type string, n long, amount decimal(12,2), note s
 
 @dataclass(frozen=True)
 class Load:
-    """What the records are of: `types` different values, evenly, or by Zipf's law."""
+    """Load of records with `types` different values, distributed evenly or by Zipf's law."""
 
     types: int
     zipf: bool = False
@@ -105,7 +105,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Ran:
-    """One task: its results, seconds, seconds of processor, and by how many bytes it made its process grow."""
+    """Measured task: its results, seconds, CPU-seconds, and the bytes by which its process grew."""
 
     results: list[TaskResult]
     seconds: float

@@ -53,7 +53,7 @@ class Workload:
 
     Args:
         tables: Number of values, each with a table.
-        zipf: By Zipf's law; else evenly.
+        zipf: Whether the values are distributed by Zipf's law, instead of evenly.
         records: Number of records of a batch.
         batches: Number of batches.
     """
@@ -77,16 +77,16 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """What a run of one side took, once it was warm: from its first batch, whole in the tables, to its last.
+    """Cost of a warm run of one side: from its first complete batch in the tables to its last.
 
     Args:
-        records: Landed in that time.
+        records: Number of records that landed in that time.
         seconds: Elapsed time.
         cpu: CPU time of the side's processes.
-        whole_cpu: From the start of the process on, the making of the tables included.
-        commits: Snapshots with records, of all tables.
-        commit_seconds: Time in commits, one after another, as the side reports it; None if it does not.
-        memory: The most bytes of its processes.
+        whole_cpu: CPU time since the start of the process, including the creation of tables.
+        commits: Number of snapshots with records in all tables.
+        commit_seconds: Sum of the commits' seconds, as the side reports them; None without a report.
+        memory: Peak memory of its processes in bytes.
     """
 
     records: int
@@ -183,7 +183,7 @@ class Watch:
         """Wait until batches up to this one are whole.
 
         Raises:
-            FrazilError: Nothing came for four minutes, or the process has ended without them.
+            FrazilError: No records came for four minutes, or the process has ended before the batches were whole.
         """
         seen, since = -1, time.monotonic()
         while len(self.done) <= batch:
@@ -264,10 +264,10 @@ def by_frazil(home: RoutedDeployment, broker: LocalBroker, load: Workload, say: 
 
 
 def compare(load: Workload, rounds: int, tasks: int) -> None:
-    """Run both, and print the figures. What ends it ends all that it has started.
+    """Run both sides, and print the figures. An interrupt ends all started processes.
 
     Raises:
-        SystemExit: It was interrupted.
+        SystemExit: The comparison was interrupted.
     """
     with Interrupts(), ExitStack() as stack:
         try:

@@ -12,13 +12,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class SessionUsage:
-    """What the processes of a session take, those that ended as they were seen last.
+    """Resources of a session's processes; those of an ended process as last sampled.
 
     Args:
-        session: The id of the session: that of the process which began it.
+        session: Id of the session, which is that of its first process.
 
     Attributes:
-        peak: Bytes of memory of all together at most, what they share counted once.
+        peak: Peak memory of all processes in bytes; shared memory counts once.
     """
 
     def __init__(self, session: int) -> None:

@@ -83,7 +83,7 @@ class Maintenance:
         return planned
 
     def _compact(self, steps: Sequence[Step]) -> None:
-        """In one commit, as the product has Spark do it for up to five partitions."""
+        """Compact partitions in one commit, as frazil does with Spark for up to five partitions."""
         lapse = self._lapse
         removed: list[DataFile] = []
         added: list[DataFile] = []

@@ -81,7 +81,7 @@ class _Batches:
                     self._start()
 
     def _start(self) -> None:
-        """From the start of the topic, again when it has been read."""
+        """Start a query at the beginning of the topic, again each time the topic has been read."""
         self._number += 1
         spark = start_session(Settings.embedded(self._folder), "frazil stages", work="sql")
         self._query = (

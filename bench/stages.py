@@ -92,11 +92,11 @@ def measured(stages: dict[str, Callable[[], float]], count: int, rounds: int) ->
 
 
 def table(found: dict[str, list[float]], size: float) -> str:
-    """The figures as Markdown: µs of CPU per record, and what that is per CPU-second.
+    """Figures as Markdown: µs of CPU per record, and records per CPU-second.
 
     Args:
-        found: As `measured` tells.
-        size: Bytes of a value.
+        found: Measurements by stage, from `measured`.
+        size: Size of a value in bytes.
     """
     lines = ["| up to and with | µs of CPU a record: minimum, median, maximum | records per CPU-second | MB/s |"]
     lines.append("|---|---|---|---|")
@@ -108,7 +108,7 @@ def table(found: dict[str, list[float]], size: float) -> str:
 
 
 class Task:
-    """One slice of a topic, read as often as wanted."""
+    """Slice of a topic, which can be read repeatedly."""
 
     def __init__(self, folder: Path, address: str, topic: str, size: Size) -> None:
         partition = TopicPartition(topic, 0)
@@ -211,7 +211,7 @@ def _drop(blocks: Iterator[FetchedBlock]) -> None:
 
 
 def _as_json(kind: pa.DataType) -> pa.DataType:
-    """What pyarrow's parser reads by itself; times stay texts."""
+    """Type that pyarrow's JSON parser reads by itself; times stay texts."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_as_json(field.type)) for field in kind])
     return pa.string() if pa.types.is_temporal(kind) else kind

@@ -27,11 +27,11 @@ from jobs.local.broker.broker import LocalBroker
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One run, from the command to its end.
+    """Cost of one run, from the command to its end.
 
     Args:
-        wall: Seconds.
-        cpu: Seconds of processor, of the command and all that it started.
+        wall: Seconds of wall time.
+        cpu: CPU-seconds of the command and all processes that it started.
     """
 
     wall: float
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def start(home: Path, address: str, java: str, variable: str) -> Cost:
-    """One `frazil run` into a fresh deployment."""
+    """Run `frazil run` in a new deployment, and return its cost."""
     (home / "streams").mkdir(parents=True)
     conf = {"spark.driver.extraJavaOptions": java} if java else {}
     settings = {"kafka": {"bootstrap_servers": address}, "spark": {"conf": conf}}

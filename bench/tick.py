@@ -77,7 +77,7 @@ def beat(spec: StreamSpec, settings: Settings) -> None:
 
 
 def away() -> NoReturn:
-    """What brokers and catalog say here."""
+    """Raise the error of an unavailable broker or catalog."""
     raise FrazilError("away")
 
 

@@ -56,7 +56,7 @@ class LapseCatalog(SqlCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """As PyIceberg's, or collected."""
+        """Commit a table like PyIceberg, or only collect the updates."""
         dated = tuple(self._dated(update) for update in updates)
         if self.collected is None:
             return super().commit_table(table, requirements, dated)
@@ -88,14 +88,14 @@ class TimeLapse:
 
     Args:
         folder: Folder for catalog and warehouse.
-        begin: When the table is created.
-        every: The trigger.
-        tasks: Each commit brings so many files, one of each task.
+        begin: Time when the table is created.
+        every: Interval of the trigger.
+        tasks: Number of files in each commit, one of each task.
         bytes_per_minute: Bytes of data files a minute; with a shorter trigger the files are smaller.
 
     Attributes:
         files: Data files of the table, by day since 1970 and path.
-        commits: The stream's, so far.
+        commits: Number of the stream's commits so far.
     """
 
     def __init__(self, folder: Path, begin: datetime, every: timedelta, tasks: int, bytes_per_minute: int) -> None:
@@ -121,7 +121,7 @@ class TimeLapse:
 
     @property
     def table(self) -> Table:
-        """As last committed to."""
+        """Table after its last commit."""
         return self.target.table
 
     def commit(self) -> None:

@@ -50,7 +50,7 @@ class TimedTarget(Target):
         self._refused_at: float | None = None
 
     def take_over(self) -> None:
-        """As a driver that starts."""
+        """Take the table over, like a starting driver."""
         nowhere = {TopicPartition(self.stream, n): 0 for n in range(KAFKA_PARTITIONS)}
         epoch = 1 + self.greatest_epoch()
 

@@ -126,7 +126,7 @@ def _compare(
 
 
 def _sides(arguments: argparse.Namespace, load: Load) -> list[Side]:
-    """Those that take part with a format."""
+    """Sides that take part with a format."""
     sides: list[Side] = ["connect", "frazil"] if arguments.only is None else [arguments.only]
     if arguments.bare_connect:
         sides.insert(0, "connect-bare")

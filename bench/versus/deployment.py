@@ -82,7 +82,7 @@ class BenchDeployment:
         kafka_columns: bool = True,
         registry: str | None = None,
     ) -> BenchDeployment:
-        """As `make`, for a topic that was loaded."""
+        """Make a deployment for a loaded topic, see `make`."""
         return BenchDeployment.make(
             path,
             address,
@@ -96,7 +96,7 @@ class BenchDeployment:
 
     @property
     def deployment(self) -> Deployment:
-        """As the command line finds it."""
+        """Deployment, as the command line finds it."""
         return Deployment.at(self.path)
 
     @property

@@ -35,11 +35,11 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
 
 
 def enveloped(declared: StructType, values: Iterable[bytes]) -> list[bytes]:
-    """Plain payments as enveloped ones.
+    """Wrap plain payments in envelopes with their schema.
 
     Args:
-        declared: What they are.
-        values: JSON, as `bench.versus.records` writes it.
+        declared: Schema of the payments.
+        values: JSON of the payments, from `bench.versus.records`.
     """
     schema = {**_schema(declared), "optional": False, "name": "payment"}
     before = b'{"schema":' + json.dumps(schema, separators=(",", ":")).encode() + b',"payload":'

@@ -59,7 +59,7 @@ def converter_properties(format_: Format, registry: str | None) -> dict[str, str
     """The worker's properties of the converter of values.
 
     Args:
-        format_: One with a converter.
+        format_: Format with a converter.
         registry: The local registry's URL, for formats that need it.
     """
     if format_ != "avro":
@@ -132,12 +132,12 @@ def _encoded(values: Sequence[bytes], format_: Format, size: Size, schema_id: in
 
 @cache
 def encoder(format_: Format, size: Size, schema_id: int | None) -> Callable[[Sequence[bytes]], list[bytes]]:
-    """What writes payments, given as JSON, in a format; kept by each process that encodes.
+    """Function that encodes payments from JSON to a format; cached in each encoding process.
 
     Args:
-        format_: Not JSON itself.
+        format_: Format other than JSON.
         size: Size of the payments.
-        schema_id: Id of their schema, where it is in a registry.
+        schema_id: Id of their schema; None for a format without a registry.
     """
     declared = parse_schema(schema_text(size))
     if format_ == "connect_json":

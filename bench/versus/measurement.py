@@ -26,7 +26,7 @@ class Commit:
         at: Time of the commit, in seconds since 1970.
         records: Number of records that it added.
         files: Data files that it added.
-        file_bytes: Their bytes.
+        file_bytes: Size of these files in bytes.
     """
 
     at: float
@@ -37,13 +37,13 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the processes had used by a moment.
+    """Resources that the processes had used by a moment.
 
     Args:
         at: Time of the reading, in seconds since 1970.
         cpu: CPU-seconds of the pipeline's process and all below it, children that ended included.
         broker_cpu: CPU-seconds of the broker.
-        memory: Bytes of the pipeline's processes; shared pages count once (PSS). None: not looked at this time.
+        memory: Bytes of the pipeline's processes; shared pages count once (PSS). None if not measured this time.
     """
 
     at: float
@@ -72,7 +72,7 @@ class Part:
 
     @property
     def figures(self) -> dict[str, float]:
-        """As they are compared."""
+        """Figures for the comparison."""
         return {
             "records_per_second": self.records / self.seconds,
             "records_per_cpu_second": self.records / self.cpu,
@@ -86,7 +86,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one side, from the start of its process to its last commit.
+    """Run of one side, from the start of its process to its last commit.
 
     Args:
         side: The side that ran.
@@ -95,8 +95,8 @@ class Run:
         commits: The commits, in order.
         readings: The readings, in order; the first at `began`.
         value_bytes: Size of all records' values.
-        commit_seconds: Time in commits, as the side itself reports it; None where it does not.
-        facts: Whatever else it told.
+        commit_seconds: Time in commits, as the side itself reports it; None without a report.
+        facts: Other facts that the side reports.
         format: Format of the records.
     """
 
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def records(self) -> int:
-        """All that it committed."""
+        """Number of committed records."""
         return sum(commit.records for commit in self.commits)
 
     @property
@@ -137,7 +137,7 @@ class Run:
 
     @property
     def figures(self) -> dict[str, dict[str, float] | None]:
-        """All that is compared: the whole run, the steady part, and what has no part."""
+        """Figures for the comparison: of the whole run, of the steady part, and others."""
         whole = self.whole
         return {
             "whole": whole.figures,

@@ -79,11 +79,11 @@ def schema_text(size: Size) -> str:
 
 
 def payments(size: Size, count: int) -> Iterator[Payments]:
-    """So many payments in chunks; they are created over three days, the oldest first, as their partitions have them.
+    """Yield payments in chunks, created over three days, the oldest first, as in a table's partitions.
 
     Args:
-        size: About 170 bytes each, or about 1,000.
-        count: Number of payments in all.
+        size: Size of each payment: about 170 bytes, or about 1,000.
+        count: Number of all payments.
     """
     random = np.random.default_rng(7)
     for first in range(0, count, _CHUNK):

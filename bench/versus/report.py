@@ -131,7 +131,7 @@ def settings_text(settings: Mapping[str, Mapping[str, str]], favours: Mapping[st
 
 
 def as_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Every run with its commits and readings, and what follows from them."""
+    """Runs as JSON, with their commits, readings and figures."""
     return [{**asdict(run), "figures": run.figures} for run in runs]
 
 

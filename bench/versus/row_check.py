@@ -78,10 +78,10 @@ def flat(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 
 
 def check_rows(load: Load, found: Sequence[Rows]) -> None:
-    """Check that every table has what was produced, and all the same.
+    """Check that every table has the produced records, and that all tables have the same rows.
 
     Raises:
-        FrazilError: One has not.
+        FrazilError: A table lacks records, or differs from another one.
     """
     amount = Decimal(load.cents) / 100
     for rows in found:
@@ -101,7 +101,7 @@ def check_formats(found: Mapping[Format, Sequence[Rows]]) -> None:
     """Check that the payments of every format became the same rows, at the same partitions and offsets.
 
     Raises:
-        FrazilError: Those of one did not.
+        FrazilError: The rows of a format differ.
     """
     values = {format_: each.values for format_, rows in found.items() for each in rows if each.values}
     if len(set(values.values())) > 1:

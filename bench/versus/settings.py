@@ -42,7 +42,7 @@ FAVOURS: Mapping[str, Sequence[str]] = {
 def settings_of(
     home: BenchDeployment, loads: Sequence[Load], batch: int, sink: SinkConfig
 ) -> dict[str, dict[str, str]]:
-    """What a reader needs to repeat it, by title."""
+    """Settings that a reader needs to repeat the comparison, by title."""
     formats = [PAYMENT_FORMATS[load.format] for load in loads]
     registry = any(format_.registry_kind for format_ in formats)
     settings = home.deployment.settings()

@@ -40,11 +40,11 @@ class Contest:
 
     Args:
         folder: Folder of the deployments.
-        broker: It runs.
-        load: The load of its topic.
-        batch: The most records in a batch of frazil's.
-        sink: How the Connect sink is set up; which topic and converter is the load's affair.
-        say: Reports the progress.
+        broker: The running broker.
+        load: Load of the topic.
+        batch: Largest number of records in frazil's batches.
+        sink: Configuration of the Connect sink; topic and converter follow from the load.
+        say: Callback for the progress.
         registry: The URL of the schema registry, if the load needs it.
     """
 
@@ -82,10 +82,10 @@ class Contest:
         )
 
     def frazil(self, home: BenchDeployment, number: int) -> Run:
-        """`frazil run`, as a user types it.
+        """Measure `frazil run`, as a user types it.
 
         Raises:
-            FrazilError: It fails, or not all records have landed in the end.
+            FrazilError: The run fails, or records are missing in the end.
         """
         command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(home.path), "run", STREAM, "--json"]
         with (home.path / "run.json").open("wb") as output, (home.path / "run.log").open("wb") as log:
@@ -109,10 +109,10 @@ class Contest:
         return self._run("frazil", number, home, began, watch, facts["commit_seconds"], told)
 
     def connect(self, home: BenchDeployment, number: int, side: Side = "connect") -> Run:
-        """A Connect worker with the Iceberg sink, from the start of its JVM until the table has all records.
+        """Measure a Connect worker with the Iceberg sink, from its JVM's start until the table has all records.
 
         Raises:
-            FrazilError: It fails, or commits nothing for three minutes.
+            FrazilError: The worker fails, or commits nothing for three minutes.
         """
         worker = SinkWorker(home, self._address, self._sink, self._say)
         worker.prepare()
@@ -187,7 +187,7 @@ def commits_of(table: Table | None) -> tuple[Commit, ...]:
 
 
 def connect_commit_seconds(log: str) -> float | None:
-    """What Iceberg's own reports in the worker's log say of the time in commits; None if there is no report."""
+    """Time in commits, from Iceberg's own reports in the worker's log; None without a report."""
     found: Sequence[tuple[str, str]] = _COMMIT_SECONDS.findall(log)
     return sum(60 * int(minutes or 0) + float(seconds) for minutes, seconds in found) if found else None
 

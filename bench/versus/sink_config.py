@@ -62,10 +62,10 @@ class SinkConfig:
 
 
 def worker_properties(sink: SinkConfig) -> dict[str, str]:
-    """The settings of a standalone worker, over those that any has.
+    """Settings of a standalone worker, beside those that all workers share.
 
     Args:
-        sink: What it runs.
+        sink: Configuration of the sink.
     """
     return {
         "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -80,12 +80,12 @@ def worker_properties(sink: SinkConfig) -> dict[str, str]:
 
 
 def sink_properties(sink: SinkConfig, control_topic: str, catalog: CatalogSettings) -> dict[str, str]:
-    """Of the connector itself, but its name.
+    """Properties of the connector, without its name.
 
     Args:
-        sink: How it is set up.
-        control_topic: It exists.
-        catalog: Where the table is.
+        sink: Configuration of the sink.
+        control_topic: Name of the existing control topic.
+        catalog: Settings of the table's catalog.
     """
     kafka = {
         "transforms": "kafka",

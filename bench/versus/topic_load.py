@@ -25,15 +25,15 @@ PRODUCER = {"compression.type": "lz4", "linger.ms": 50, "batch.num.messages": 10
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is in a topic.
+    """Payments in a topic.
 
     Args:
-        topic: Its name.
-        size: Which payments.
-        records: How many.
-        value_bytes: The length of their values in all, without keys.
-        cents: The sum of their amounts.
-        format: In which they are written.
+        topic: Name of the topic.
+        size: Size of each payment.
+        records: Number of records.
+        value_bytes: Sum of the sizes of all values, without keys.
+        cents: Sum of all amounts in cents.
+        format: Format of the values.
     """
 
     topic: str
@@ -57,12 +57,12 @@ def loaded(
     """Fill a topic of four partitions with payments, unless the broker of this folder has it already.
 
     Args:
-        folder: Where it is noted that a topic is full.
-        address: The broker.
-        size: Which payments.
-        records: How many.
-        say: Told of the progress.
-        format_: In which they are written.
+        folder: Folder with a note for each full topic.
+        address: Address of the broker.
+        size: Size of each payment.
+        records: Number of records.
+        say: Callback for the progress.
+        format_: Format of the values.
         registry: The local registry's URL, for formats that need it; their schema is registered there.
 
     Raises:

@@ -40,7 +40,7 @@ class Hook:
 
     @property
     def alerts(self) -> list[dict[str, Any]]:
-        """All alerts of all messages, in order."""
+        """Alerts of all messages, in order."""
         return [alert for post in self.posts for alert in post["alerts"]]
 
 

@@ -81,7 +81,7 @@ class Certifying:
             return [".".join(name) for name in catalog.list_namespaces()]
 
     def processes(self) -> list[str]:
-        """What runs with this deployment's folder in its command line; drivers and their JVMs have it."""
+        """Processes with this deployment's folder in their command lines, such as drivers and their JVMs."""
         found: list[str] = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:

@@ -48,10 +48,10 @@ class Change:
 
 
 class ChangeTopics:
-    """What a connector has written so far; as a context manager it closes its consumer.
+    """Changes that a connector has written so far; as a context manager it closes its consumer.
 
     Args:
-        address: The broker.
+        address: Address of the broker.
         prefix: Prefix of the topics.
     """
 
@@ -70,7 +70,7 @@ class ChangeTopics:
         self._consumer.close()
 
     def distinct(self) -> Counter[tuple[str, str]]:
-        """How many different changes have come, by table and operation, without rows that snapshots read.
+        """Numbers of distinct changes by table and operation, without rows that snapshots read.
 
         Those before `begin_anew` are not counted.
         """
@@ -79,7 +79,7 @@ class ChangeTopics:
         return Counter((table, op) for table, op, _, _ in found)
 
     def read(self) -> Counter[str]:
-        """How many rows of each table snapshots have read; those before `begin_anew` are not counted."""
+        """Numbers of rows that snapshots have read of each table; those before `begin_anew` are not counted."""
         return Counter(each.table for each in self.changes[self._begin :] if each.op == "r")
 
     def named(self, table: str) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ class ChangeTopics:
         return [each for each in found if each is not None]
 
     def begin_anew(self) -> None:
-        """All that comes from now on is of another log."""
+        """Begin another source timeline: only later changes count."""
         self.poll()
         self._begin = len(self.changes)
 

@@ -77,9 +77,9 @@ class ComparedSource(MirrorWorld):
     """The table `public."Customers"`, and a mirror that is compared with it.
 
     Args:
-        home: A folder of its own.
+        home: Folder of the deployment.
         server: Server of the table.
-        mirror: What the mirror's block says beside.
+        mirror: Further keys of the mirror's block.
     """
 
     def __init__(self, home: Path, server: DatabaseServer, **mirror: Any) -> None:
@@ -101,7 +101,7 @@ class ComparedSource(MirrorWorld):
         self.connection.close()
 
     def execute(self, statement: str, *keys: int, land: bool = True) -> list[dict[str, Any]]:
-        """One transaction; the changes of these keys, which land unless they are to come later."""
+        """Run a transaction, and return the changes of these keys, landed unless they are to come later."""
         self.connection.execute(statement.encode())
         names = ", ".join(_READ.get(name, name) for name in _KINDS)
         query = f'SELECT {names} FROM "Customers" WHERE id = ANY(%s)'.encode()

@@ -39,18 +39,17 @@ _POLL_SECONDS = 0.1
 class ConnectWorker:
     """A worker and its connectors; as a context manager it runs for its length.
 
-    Entering returns at once: `wait_until_running` waits until the connectors and their tasks run. What it says is in
-    `connect.log` and `connect.out` of its folder; where its sources are in their logs is in `offsets`, so that it goes
-    on from there when it is started again.
+    Entering returns at once: `wait_until_running` waits until the connectors and their tasks run. The worker logs to
+    `connect.log` and `connect.out` in its folder. Source offsets are in `offsets`, so that a restarted worker goes on.
 
     Args:
-        folder: Folder of the worker, made if it does not exist.
-        address: The broker.
+        folder: Folder of the worker, created if it does not exist.
+        address: Address of the broker.
         jars: Class path of the worker.
-        settings: The worker's own, over the address, the REST listener and the file of offsets.
-        connectors: The configuration of each by its name, `tasks.max` included.
+        settings: Further settings of the worker, beside the address, the REST listener and the file of offsets.
+        connectors: Configuration of each connector by its name, including `tasks.max`.
         options: Options of the JVM.
-        log4j2: What it logs, and where.
+        log4j2: Configuration of its logs.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class ConnectWorker:
             urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60).close()
 
     def offsets_written(self) -> int:
-        """When `offsets` was written last; nanoseconds since 1970, 0 if never."""
+        """Time when `offsets` was last written; nanoseconds since 1970, 0 if never."""
         with contextlib.suppress(FileNotFoundError):
             return (self.folder / "offsets").stat().st_mtime_ns
         return 0
@@ -153,10 +152,10 @@ class ConnectWorker:
         self._process.wait()
 
     def wait_until_running(self) -> None:
-        """Until all connectors and their tasks run.
+        """Wait until all connectors and their tasks run.
 
         Raises:
-            FrazilError: They do not within a minute and a half, or one has failed.
+            FrazilError: A connector or task has failed, or does not run within a minute and a half.
         """
         expected = sum(1 + int(each.get("tasks.max", "1")) for each in self.connectors.values())
         deadline = time.monotonic() + _READY_SECONDS
@@ -176,7 +175,7 @@ class ConnectWorker:
         """Raise if the worker has ended or something in it has failed.
 
         Raises:
-            FrazilError: With the end of its log.
+            FrazilError: The worker or a part of it has failed; the message has the end of the log.
         """
         if self._process is not None and self._process.poll() is not None:
             raise self._error(f"The Connect worker ended with status {self._process.returncode}")

@@ -28,7 +28,7 @@ class DatabaseServer:
     """Address of the server.
 
     Attributes:
-        port: On 127.0.0.1.
+        port: Port on 127.0.0.1.
         pid: Id of its first process.
     """
 
@@ -47,12 +47,12 @@ class DatabaseServer:
 
 @contextlib.contextmanager
 def database_server(*settings: str, backup: Path | None = None, port: int | None = None) -> Iterator[DatabaseServer]:
-    """Run PostgreSQL, with its data in a folder that goes with it, until the end.
+    """Run PostgreSQL within the block, with its data in a folder that is deleted at the end.
 
     Args:
-        settings: Each as `name=value`, over those of a small server.
-        backup: What `backed_up` gave: it begins with this, which goes with it too; without it is empty.
-        port: A port that nobody has; without it a free one is chosen.
+        settings: Further settings, each as `name=value`, over those of a small server.
+        backup: Backup from `backed_up` to begin with, which is deleted, too; None for an empty server.
+        port: Unused port; None to choose a free one.
     """
     with tempfile.TemporaryDirectory(prefix="frazil-postgres-") as name:
         folder, at = Path(name), port or free_ports(1)[0]

@@ -146,7 +146,7 @@ class DeadLetterWorld:
         return dry_run(self.spec, self.catalog, ReplayRequest(**request))
 
     def landed(self) -> Counter[str]:
-        """How often each record is in the stream's table, by its id."""
+        """Numbers of rows in the stream's table by id."""
         return Counter(self.sink().scan(selected_fields=("id",)).to_arrow().column("id").to_pylist())
 
     def lives(self) -> dict[int, dict[str, Any]]:

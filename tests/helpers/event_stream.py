@@ -92,13 +92,15 @@ class EventStream:
         through: datetime | None = None,
         before: datetime | None = None,
     ) -> None:
-        """A batch of rows with these event times, behind which the watermark stands here.
+        """Land a batch of rows with these event times, after which the watermark has this value.
 
         Args:
-            late: The late ones among the rows, by the beginning of their hour.
-            letters: Rows that its stamp says the dead letters get, and which they do not have yet.
-            through: Through when the stream is complete with it.
-            before: Through when it was before it, by its driver's word.
+            times: Event times of the rows.
+            watermark: The watermark after the batch.
+            late: Numbers of late rows by the beginning of their hour.
+            letters: Number of dead letters that the stamp names, and that are not written yet.
+            through: Time through which the stream is complete after the batch.
+            before: Time through which the stream was complete before it, as its driver reported.
         """
         at_ms = sorted(ms(each) for each in times if each is not None)
         self.first_ms = min([*at_ms[:1], *([self.first_ms] if self.first_ms is not None else [])], default=None)

@@ -41,15 +41,15 @@ SINK = "orders.payments"
 
 
 class EvolvingStream:
-    """One stream, open; several may write one table.
+    """Open stream; several may write one table.
 
     Args:
-        home: The deployment's folder.
-        name: The stream's id, and its topic.
+        home: Folder of the deployment.
+        name: Id of the stream, and name of its topic.
         columns: Columns of the table, as schema text.
-        epoch: The driver's.
-        decode: More of the block `decode`.
-        key: Columns of the key's struct, of a stream whose file does not declare them.
+        epoch: Epoch of the driver.
+        decode: Further keys of the block `decode`.
+        key: Columns of the key's struct, if the stream's file does not declare them.
         mask: The masked columns.
         more: Further blocks of the stream's file.
         evolve: The block `evolve`.
@@ -57,10 +57,10 @@ class EvolvingStream:
     Attributes:
         keys: Keys of the records that have one, by offset.
         headers: Headers of records, by offset.
-        runs: How often the tasks of a batch were run.
-        surveys: How many of these runs, in all, were surveys.
-        survey: Whether it is one then, or as exact as any run.
-        between: Called after the tasks of each run.
+        runs: Number of runs of a batch's tasks.
+        surveys: Number of these runs that were surveys.
+        survey: Whether a run may be a survey, instead of an exact run.
+        between: Callback after the tasks of each run.
     """
 
     headers: Mapping[int, Mapping[str, bytes]] = MappingProxyType({})

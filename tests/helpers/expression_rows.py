@@ -76,7 +76,7 @@ FAILS = "fails"
 
 
 def values_of(text: str, batch: pa.RecordBatch = BATCH) -> list[object]:
-    """What an expression gives for each row; `FAILS` where it fails. Its types are what it says they are."""
+    """Results of an expression for each row, `FAILS` where it fails; checks that they have the declared type."""
     expression = compile_expression(text, SCHEMA.fields)
     found = expression.evaluate(batch, NOW)
     assert found.values.type == rows_arrow_type(expression.type)

@@ -23,17 +23,17 @@ from tests.helpers.http_service import QuietHandler, serving_http
 
 @dataclass
 class FakeKubernetes:
-    """Its state, which a test looks at and changes.
+    """State of the server, which tests read and change.
 
     Attributes:
         address: Address of the server.
-        token: Who asks has to have it.
+        token: Token that clients have to send.
         pods: The pods by namespace and name.
-        faults: What the next requests are answered with: a status, and whether the request is carried out all the same.
-        requests: Method and path of each, in order, with its status.
+        faults: Statuses of the next requests' responses, each with whether the request is carried out all the same.
+        requests: Method, path and status of each request, in order.
         graces: Seconds that each removed pod was given to end.
-        deaf: Whether pods do not end when they are asked to.
-        given: The environment of containers that are processes of this machine; None: there are none.
+        deaf: Whether pods ignore requests to end.
+        given: Environment of containers that are processes of this machine; None if containers are not started.
     """
 
     address: str = ""

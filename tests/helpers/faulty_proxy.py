@@ -16,15 +16,15 @@ _CONFLICT = b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\nConnection: close\r\
 
 @dataclass
 class FaultyProxy:
-    """What it does to the next connections that bring a request.
+    """Fault of the proxy for the next connections with a request.
 
     Attributes:
         port: Port of the proxy, on 127.0.0.1.
         fault: `cut`: the request is passed on, and the connection ends before the answer; `twice`: the request is
             passed on a second time, and the second answer counts; `silent`: nothing is passed on, and nothing
             answered; `refused`: the connection ends at once; `409`: the proxy itself answers so.
-        times: Number of requests that are treated so; further ones pass.
-        only: A request is meant only if it has this in it.
+        times: Number of requests with the fault; further ones pass.
+        only: Bytes that a request must contain to get the fault.
     """
 
     target: tuple[str, int]
@@ -73,7 +73,7 @@ class FaultyProxy:
                 self.pass_rest(server, client)
 
     def pass_rest(self, server: socket.socket, client: socket.socket) -> None:
-        """What else the server has to say; the next request ends it."""
+        """Pass on the rest of the server's response, until the next request."""
         server.setblocking(False)
         try:
             while more := self.soon(server):

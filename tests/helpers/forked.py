@@ -75,7 +75,7 @@ class Forked:
         return self._process.exitcode
 
     def said(self) -> str:
-        """All that it has printed."""
+        """Output of the process so far."""
         return self._output.read_text()
 
     def wait_until_stopped(self, seconds: float = 60.0) -> None:

@@ -35,11 +35,11 @@ class GuardedBroker:
 
     Attributes:
         address: Address for those who must prove themselves (SASL_SSL).
-        open_address: Without a login, where everything is allowed.
+        open_address: Address without a login, where everything is allowed.
         tls: Certificates.
-        tokens: Who issues tokens.
+        tokens: Server that issues tokens.
         folder: Folder of the broker.
-        admin: Somebody who may do everything.
+        admin: User who may do everything.
     """
 
     address: str

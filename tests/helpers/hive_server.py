@@ -29,7 +29,7 @@ class HiveServer:
     """Address of the server.
 
     Attributes:
-        port: On 127.0.0.1.
+        port: Port on 127.0.0.1.
     """
 
     port: int

@@ -168,7 +168,7 @@ class HostileChanges:
         signal_snapshot(self.connection, ["orders"])
 
     def one_key(self, count: int = MANY) -> None:
-        """So many changes of one key, whose large value is not sent with them, and one in the middle that sends it."""
+        """Change one key `count` times without sending its large value, and once in the middle with it."""
         for half in range(2):
             update = "UPDATE counters SET n = n + 1 WHERE id = 1"
             self.connection.execute(f"DO $$ BEGIN FOR i IN 1..{count // 2} LOOP {update}; END LOOP; END $$")
@@ -177,7 +177,7 @@ class HostileChanges:
                 self._say("counters", "u", f"UPDATE counters SET notes = {_text('m')} WHERE id = 1")
 
     def at_random(self, count: int) -> None:
-        """So many changes by chance, of few keys, so that most of them meet others; some within transactions."""
+        """Make random changes of few keys, so that most of them collide; some within transactions."""
         for _ in range(count):
             with self._transaction() if self._random.random() < 0.3 else contextlib.nullcontext():
                 for _ in range(self._random.randint(1, 4)):

@@ -30,7 +30,7 @@ class QuietHandler(BaseHTTPRequestHandler):
             self.wfile.write(raw)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):

@@ -24,9 +24,9 @@ def look_until_it_moves(home: str, epoch: int, above_ms: int) -> None:
     """Open the stream, and look until its watermark is above one, and once more.
 
     Args:
-        home: The deployment's folder.
-        epoch: The driver's.
-        above_ms: Where it stood behind the last batch.
+        home: Folder of the deployment.
+        epoch: Epoch of the driver.
+        above_ms: Watermark after the last batch.
     """
     world = RoutedStream(Path(home), epoch=epoch, **BLOCKS)
     # The logs end where the stream stands.

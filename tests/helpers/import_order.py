@@ -231,7 +231,7 @@ def module_name(path: Path) -> str:
 
 
 def package_files(package: str) -> list[Path]:
-    """All Python files of a package and of its sub-packages; a module's name gives its one file."""
+    """Python files of a package and its sub-packages, or the file of a module."""
     folder = ROOT / package.replace(".", "/")
     return sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
 
@@ -250,7 +250,7 @@ def packages_with_sub_packages() -> list[str]:
 
 
 def imported_names(text: str) -> Iterator[str]:
-    """Every imported name with its dots, wherever in the file it is imported, `TYPE_CHECKING` included."""
+    """Dotted names of all imports in a file, including those in functions and under `TYPE_CHECKING`."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

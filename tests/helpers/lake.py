@@ -132,7 +132,7 @@ class Lake:
         self.rows += count
 
     def ids(self, snapshot_id: int | None = None) -> Counter[int]:
-        """How often each row is in the table."""
+        """Numbers of rows in the table by id."""
         return Counter(self.table().scan(snapshot_id=snapshot_id, selected_fields=("id",)).to_arrow()["id"].to_pylist())
 
     def maintain(
@@ -156,7 +156,7 @@ class Lake:
         return note
 
     def files(self, name: str = NAME) -> set[Path]:
-        """Every file under the table's location."""
+        """Files under the table's location."""
         folder = Path(self.table(name).location().removeprefix("file://"))
         return {path for path in folder.rglob("*") if path.is_file()}
 

@@ -140,7 +140,7 @@ class LandedTable:
         self.table.append(self.rows(offsets))
 
     def compact(self) -> int:
-        """All files become one."""
+        """Compact all files to one."""
         table = self.table
         tasks = list(table.scan().plan_files())
         whole = table.scan().to_arrow()

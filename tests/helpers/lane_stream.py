@@ -58,19 +58,19 @@ def document(route: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 class LaneStream:
-    """One stream, open.
+    """Open stream with outputs.
 
     Args:
-        home: The deployment's folder.
-        route: The block of its file.
-        log: The records of its topics.
-        monkeypatch: Has samples read from the log.
-        epoch: The driver's.
+        home: Folder of the deployment.
+        route: Block `route` of its file.
+        log: Records of its topics.
+        monkeypatch: Fixture that lets samples be read from the log.
+        epoch: Epoch of the driver.
         registry: URL of a schema registry.
         more: Further blocks of its file.
 
     Attributes:
-        runs: How often the tasks of the last batch were run.
+        runs: Number of runs of the last batch's tasks.
         headers: Headers of records, by their offsets, whatever their topics.
         keys: Keys of records, by their topics and offsets.
     """

@@ -20,7 +20,7 @@ class LateService:
     """Documents of this process, with conditions kept, and requests treated as a test says.
 
     Attributes:
-        plans: For the next writes, what becomes of each: `twice`: it is sent again, and the second answer counts;
+        plans: Outcomes of the next writes: `twice`: it is sent again, and the second answer counts;
             `lost`: it is carried out, and no answer comes; `dropped`: neither; `late`: it is carried out with
             `deliver`, and no answer comes; `busy` and `refused`: it is answered so.
         late: Writes that are on their way.

@@ -53,11 +53,12 @@ By = Literal["spark", "process", "either"]
 
 
 class MirrorWorld:
-    """The two tables, and how far the mirror has come.
+    """Changelog and mirror, with the mirror's progress.
 
     Args:
-        session: None if nothing is merged by Spark.
-        row: The columns of the source's row, as a spec declares them; those of the key are required in the mirror.
+        home: Folder of the deployment.
+        session: Spark session; None if Spark merges nothing.
+        row: Columns of the source's row, as a spec declares them; key columns are required in the mirror.
         buckets: Number of buckets of the mirror's partitions, by the first column of the key.
         scattered: Whether records have no keys.
     """
@@ -150,7 +151,7 @@ class MirrorWorld:
         incomplete: bool = False,
         by: By = "spark",
     ) -> MergeResult:
-        """What landed since the last time is merged, and published."""
+        """Merge the newly landed changes, and publish the result."""
         self.attempts += 1
         branch = f"frazil-mirror-1-{self.attempts}"
         head = self.mirror.current_snapshot()

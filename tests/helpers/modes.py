@@ -1,4 +1,4 @@
-"""Which files and folders others than their owner may look into."""
+"""Files and folders that others than their owner may read."""
 
 from __future__ import annotations
 

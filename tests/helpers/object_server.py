@@ -120,7 +120,7 @@ def _answers(endpoint: str) -> bool:
 
 
 def warehouse_properties(server: ObjectServer, folder: str) -> dict[str, str]:
-    """What a REST catalog's server is told of tables that lie in a folder of the bucket, in Iceberg's own words."""
+    """Properties of a REST catalog's server for a warehouse in a folder of the bucket, by Iceberg's names."""
     return {
         "warehouse": f"s3://{BUCKET}/{folder}",
         "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",

@@ -62,7 +62,7 @@ class MemoryKafka:
 
 
 class OpenedStream(RoutedStream):
-    """One stream of routed records; offset `n` has the kind `KINDS[n % 5]`."""
+    """Open stream of routed records; offset `n` has the kind `KINDS[n % 5]`."""
 
     def __init__(self, home: Path, route: dict[str, Any] | None = ROUTE, **more: Any) -> None:
         super().__init__(home, route, **more)

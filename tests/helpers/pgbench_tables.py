@@ -53,7 +53,7 @@ class PgbenchTables:
         self._connection.execute(_ROWS)
 
     def run(self, transactions: int) -> None:
-        """So many transactions of each of the clients."""
+        """Run so many transactions of each client."""
         with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
             script.write(_SCRIPT)
             script.flush()

@@ -39,7 +39,7 @@ TOPIC = "payments"
 
 @dataclass
 class RealStream:
-    """One deployment with one stream, and its two tables."""
+    """Deployment with one stream and its two tables."""
 
     home: Path
     kafka_columns: bool = True
@@ -97,13 +97,13 @@ class RealStream:
         self.spec = self._written()
 
     def retire(self, partition: int, topic: str = TOPIC) -> None:
-        """Its topic is gone, all of it read: stamps say nothing of it from the next one on."""
+        """Drop a fully read topic; from the next stamp on, stamps do not mention it."""
         stood = self.position.pop(TopicPartition(topic, partition))
         if self.identity:
             self.retired = {**self.retired, topic: Retired(self._identity(topic), 0, {partition: stood})}
 
     def come_back(self, partition: int, at: int) -> None:
-        """Its topic is there again, and read from here on."""
+        """Bring the topic back, which is read from this offset on."""
         self.retired = {}
         self.position[TopicPartition(TOPIC, partition)] = at
 

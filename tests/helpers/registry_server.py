@@ -26,13 +26,13 @@ class RegistryServer:
 
     Attributes:
         schemas: The schemas by id.
-        subjects: Their versions.
+        subjects: Versions of the subjects, as ids.
         newest: Kind and text of the newest version of subjects; its number is 1, its id the place here from 1.
-        guids: Schemas by GUID; None of a registry that has none.
-        authorization: The header that it wants; None lets everybody in.
+        guids: Schemas by GUID; None for a registry without GUIDs.
+        authorization: Function that returns the required header; None admits everybody.
         token_answer: Answer of the identity provider at `/token`: a status and a body.
-        broken: The status and the text of every answer, in place of the right one.
-        asked: The paths, with the headers.
+        broken: Status and text of every answer, in place of the right one.
+        asked: Paths and headers of the requests.
         forms: The forms that were sent to `/token`.
     """
 

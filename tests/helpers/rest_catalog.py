@@ -26,10 +26,10 @@ class RestStandIn:
         connect: Connects to the catalog behind it; called for each request, which has a thread of its own.
 
     Attributes:
-        answers: For the next commits, the status that each is answered with, and whether it is carried out all the
-            same. Further ones are answered as the catalog behind says.
+        answers: Statuses of the next commits' responses, each with whether the commit is carried out all the same.
+            Later commits get the answer of the catalog behind.
         commits: Number of commits that were requested.
-        config: Makes what is handed out with a table that is loaded.
+        config: Function that makes the config of a loaded table.
     """
 
     def __init__(self, connect: Callable[[], Catalog]) -> None:

@@ -28,16 +28,15 @@ class RestProxy:
     """Treatment of requests.
 
     Attributes:
-        target: The port of the catalog.
+        target: Port of the catalog.
         port: Port of the proxy, on 127.0.0.1.
-        answers: For the next commits, what each is answered with (0: the connection is cut) and whether it is carried
-            out all the same.
-        lifetime: How many requests a token is good for; None: no token is asked for.
-        headless: Tables are shown with their newest snapshot alone, as some catalogs do.
-        commits, tokens: How many commits and tokens were requested.
-        vend: Makes the keys, as properties, that are handed out with a table of such a location, in place of the
-            catalog's own.
-        renewed: How often keys alone were requested.
+        answers: Statuses of the next commits' responses (0: the connection is cut), each with whether the commit is
+            carried out all the same.
+        lifetime: Number of requests that a token is valid for; None if no token is needed.
+        headless: Whether tables are shown with their newest snapshot alone, as some catalogs do.
+        commits, tokens: Numbers of requested commits and tokens.
+        vend: Function from a table's location to the vended keys, as properties, in place of the catalog's own.
+        renewed: Number of requests for keys alone.
     """
 
     target: int

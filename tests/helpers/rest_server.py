@@ -18,7 +18,7 @@ class RestServer:
     """Address of the server.
 
     Attributes:
-        port: On 127.0.0.1.
+        port: Port on 127.0.0.1.
     """
 
     port: int

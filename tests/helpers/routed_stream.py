@@ -41,12 +41,12 @@ ROUTE: dict[str, Any] = {
 
 
 class RoutedStream(EvolvingStream):
-    """One stream, open.
+    """Open stream, with or without outputs.
 
     Args:
-        home: The deployment's folder.
-        route: The block of its file; None: it has none.
-        epoch: The driver's.
+        home: Folder of the deployment.
+        route: Block `route` of its file; None for a stream without outputs.
+        epoch: Epoch of the driver.
         more: Further blocks of its file.
     """
 

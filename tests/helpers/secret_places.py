@@ -65,7 +65,7 @@ def in_database(secrets: Mapping[str, str], url: str, password: str) -> dict[str
 
 
 def in_bucket(secrets: Mapping[str, str], client: Any, bucket: str, prefix: str) -> tuple[int, dict[str, set[str]]]:
-    """How many objects a prefix has, and those that hold a secret, with its names."""
+    """Number of objects below a prefix, and the names of the secrets in each object with any."""
     count, found = 0, dict[str, set[str]]()
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         for each in page.get("Contents", ()):

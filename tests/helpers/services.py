@@ -78,7 +78,7 @@ def new_state(request: pytest.FixtureRequest) -> StateSettings:
 
 
 def new_store(request: pytest.FixtureRequest, folder: Path) -> SharedStore:
-    """As `new_state`, opened on a machine whose own folder is given."""
+    """Open a new state store, see `new_state`, as a machine with the given folder of its own."""
     return shared_store(new_state(request), folder)
 
 

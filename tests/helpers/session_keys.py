@@ -65,7 +65,7 @@ class SessionKeys:
     ends: int
 
     def properties(self, *, told: bool = True) -> dict[str, str]:
-        """As a catalog hands them out; `told`: with their end."""
+        """Properties with the keys, as a catalog vends them; with `told`, the time of their expiry is included."""
         ends = {"s3.session-token-expires-at-ms": str(self.ends * 1000)} if told else {}
         return {
             "s3.access-key-id": self.access,
@@ -76,11 +76,11 @@ class SessionKeys:
 
 
 def session_keys(seconds: int, policy: Mapping[str, Any] | None = None) -> SessionKeys:
-    """New ones, for the tests' server (`object_server`).
+    """Create session keys for the tests' server (`object_server`).
 
     Args:
         seconds: Lifetime of the keys.
-        policy: What the keys are for, as AWS writes it; None: everything.
+        policy: Policy of the keys in AWS's format; None to allow everything.
     """
     now, session = int(time.time()), uuid.uuid4().hex
     assumed = f"arn:aws:sts::000000000000:assumed-role/Session/{session}"

@@ -51,7 +51,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One small Spark session in this process, for the tests that kill nothing."""
+    """Small Spark session in this process, for the tests that kill nothing."""
     from jobs.clients.spark.end import end_spark
     from jobs.clients.spark.session import start_session
     from jobs.config.settings.settings import Settings

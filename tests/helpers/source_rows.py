@@ -24,10 +24,10 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """All rows of the tables with keys, at a position of the source's log.
+    """Rows of the tables with keys, at a position of the source's log.
 
     Attributes:
-        lsn: Position of the log; every change before it is in the rows.
+        lsn: Position of the log; all earlier changes are in the rows.
         tables: Rows by table and key.
     """
 
@@ -81,7 +81,7 @@ def normal(value: Any) -> Any:
 
 
 def _selected(connection: Any, table: str) -> str:
-    """What to ask for, so that each value comes in the form in which Debezium sends it."""
+    """Select list that gives each value in Debezium's format."""
     columns = connection.execute(
         "SELECT column_name, data_type FROM information_schema.columns"
         " WHERE table_schema = 'public' AND table_name = %s ORDER BY ordinal_position",

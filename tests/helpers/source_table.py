@@ -25,8 +25,8 @@ class SourceTable:
     Attributes:
         simple: Whether no key changes, and nothing is truncated.
         rows: The rows by key.
-        log: Every change, in the order in which it was sent; the same one may be there twice.
-        events: Every change once.
+        log: Sent changes in order; a change may occur twice.
+        events: Distinct changes in order.
     """
 
     seed: int
@@ -49,7 +49,7 @@ class SourceTable:
                 self._send_again()
 
     def late(self, count: int = 6) -> list[Row]:
-        """Some of the log's changes that may land behind others, as dead letters do that are replayed."""
+        """Some changes of the log that may land after later ones, like replayed dead letters."""
         sent = Counter(each["_change_position"] for each in self.log)
         moves = [each for each in self.events if each["_change_old_key"]]
         moved = {(each["id"], each["part"]) for each in moves} | {

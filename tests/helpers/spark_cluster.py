@@ -37,8 +37,8 @@ class SparkCluster:
     """A master and its workers, each of one core.
 
     Attributes:
-        folder: All that the cluster's processes write, each worker within a folder of its own.
-        port: The master's, which it keeps when it is started again.
+        folder: Folder with the files of the cluster's processes; each worker has a folder of its own in it.
+        port: Port of the master, which it keeps after a restart.
         ui_port: Port of the master's page and JSON.
         memory: Memory of a worker.
         given: Further environment of the workers, for drivers that they run.
@@ -163,7 +163,7 @@ class SparkCluster:
         ]
 
     def wait_for_workers(self, count: int) -> None:
-        """Until the master has so many."""
+        """Wait until the master has so many workers."""
         wait_for(lambda: self.alive_workers() == count, f"{count} workers of Spark")
 
 
@@ -184,7 +184,7 @@ def folder_of(pid: int) -> str:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """What a process was started with; empty if it has gone."""
+    """Environment of a process; empty if the process has ended."""
     with contextlib.suppress(OSError):
         found = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
         return dict(each.split("=", 1) for each in found if "=" in each)

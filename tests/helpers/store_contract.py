@@ -16,7 +16,7 @@ ROUNDS = {False: 20, True: 2}
 
 
 class StoreContract:
-    """What every state store keeps."""
+    """Tests that every state store has to pass."""
 
     def test_an_empty_store(self, store: StateStore) -> None:
         assert store.get("streams/orders/control.json") is None

@@ -84,7 +84,7 @@ def store_proxy(port: int) -> Iterator[StoreProxy]:
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
 
         def body(self) -> bytes:
-            """As it comes, with the frames of its chunks."""
+            """Raw body of the request, including the frames of its chunks."""
             if "chunked" not in self.headers.get("Transfer-Encoding", ""):
                 return super().body()
             raw = b""

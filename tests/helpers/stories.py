@@ -20,7 +20,7 @@ class Killed(BaseException):
 
 
 def killed(*_: Any, **__: Any) -> Any:
-    """In the place of a function at which the driver is killed."""
+    """Replacement of a function, at which the driver is killed."""
     raise Killed
 
 

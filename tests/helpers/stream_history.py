@@ -31,7 +31,7 @@ P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
 
 @dataclass
 class Side:
-    """One table: its rows, its ledger, where it stands, and what it was after each commit."""
+    """Table of the history: its rows, ledger and position, also after each commit."""
 
     name: str
     rows: Counter[At] = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class Side:
         self.past[0] = (Counter(), {})
 
     def commit(self, entries: Sequence[tuple[str, TopicPartition, OffsetRange, Mapping[str, Any]]]) -> None:
-        """One commit whose stamp says these things."""
+        """Commit with these entries in the stamp."""
         self.sequence += 1
         for kind, partition, range_, more in entries:
             self.ledger.append(ledger_row(self.name, kind, partition, range_, self.sequence, **more))
@@ -74,7 +74,7 @@ def ledger_row(
 
 
 class StreamHistory:
-    """What happens to a stream; `fate` says what becomes of each record."""
+    """History of a stream; `fates` has the outcome of each record."""
 
     def __init__(self, fates: Mapping[TopicPartition, Sequence[str]]) -> None:
         self.fates: dict[TopicPartition, list[str]] = {p: list(each) for p, each in fates.items()}

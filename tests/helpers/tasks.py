@@ -76,7 +76,7 @@ def as_block(whole: pa.RecordBatch, parts: frozenset[str] = frozenset()) -> Fetc
 
 @dataclass(slots=True)
 class TaskOutput:
-    """What a task made: rows by `_kafka_offset` or in order, letters by offset, its tallies, and the table's files."""
+    """Output of a task: rows by `_kafka_offset` or in order, dead letters by offset, tallies, and the table's files."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     letters: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -102,12 +102,12 @@ class TaskWorld:
     """A catalog with a stream's two tables, and tasks that run on them.
 
     Args:
-        folder: An empty one.
-        spec: The stream.
-        make_pipeline: Makes the pipeline that its records pass.
+        folder: An empty folder.
+        spec: Spec of the stream.
+        make_pipeline: Function that makes the pipeline of its records.
 
     Attributes:
-        event_time: What its tasks are told of its event time.
+        event_time: Plan of its tasks for event time; None without event time.
     """
 
     def __init__(self, folder: Path, spec: StreamSpec, make_pipeline: MakePipeline = stream_pipeline) -> None:
@@ -147,7 +147,7 @@ class TaskWorld:
         )
 
     def run(self, *blocks: pa.RecordBatch) -> TaskOutput:
-        """One task; its files are read, not committed."""
+        """Run a task; its files are read, not committed."""
         made = TaskOutput()
         plan = self.plan()
         results = run_split(plan, [as_block(each, plan.columns.fetched) for each in blocks], self._make_pipeline)

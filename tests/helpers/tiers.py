@@ -24,7 +24,7 @@ class RestGroup:
     """Tests that `make test` leaves out, and why.
 
     Args:
-        reason: What its tests check beyond `make test`, as a sentence.
+        reason: Sentence about what its tests check beyond `make test`.
         files: Paths of whole test files, from the root of the repository.
         tests: Node ids of single test functions, without parameters.
     """

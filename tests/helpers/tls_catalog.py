@@ -17,11 +17,11 @@ class _Answers(QuietHandler):
 
 @contextlib.contextmanager
 def silent_catalog(tls: Tls, *, certificates: bool = False) -> Iterator[str]:
-    """Run it until the end; gives its URI.
+    """Run the catalog within the block, and yield its URI.
 
     Args:
         tls: Files of the authority that has signed its certificate.
-        certificates: It takes nobody without one of the same authority.
+        certificates: Whether clients need a certificate of the same authority.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls.keystore)

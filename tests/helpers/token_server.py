@@ -29,9 +29,9 @@ class TokenServer:
         keys: File with the public key that signs them, for a broker.
         clients: Secrets by client; may be changed.
         seconds: Lifetime of a token.
-        issued: How many tokens were issued, by client and the kind of program that asked (`java` or `librdkafka`).
-        refused: How often a client or its secret was not known.
-        away: Whether it answers nobody.
+        issued: Numbers of issued tokens by client and requesting program (`java` or `librdkafka`).
+        refused: Number of requests with an unknown client or a wrong secret.
+        away: Whether the server is unavailable.
     """
 
     url: str

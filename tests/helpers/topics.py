@@ -36,7 +36,7 @@ def idempotent_producer(address: str, topic: str) -> Producer:
 
 
 def messages_of(address: str, topic: str, options: Mapping[str, Any] | None = None) -> Iterator[Message]:
-    """Every message that the topic holds and a reader with these options of librdkafka sees."""
+    """Messages of a topic that a reader with these options of librdkafka sees."""
     own = {"group.id": f"read-{uuid.uuid4().hex}", "enable.auto.commit": False, "enable.partition.eof": True}
     # At the end the broker answers at once, not after half a second.
     quick = {"fetch.wait.max.ms": 10}
@@ -58,7 +58,7 @@ def messages_of(address: str, topic: str, options: Mapping[str, Any] | None = No
 
 
 def read_topic(address: str, topic: str) -> list[tuple[int, int, bytes | None]]:
-    """Every record that the topic holds: partition, offset, value; by partition and offset."""
+    """Records of a topic as partition, offset and value; by partition and offset."""
     found: list[tuple[int, int, bytes | None]] = []
     for message in messages_of(address, topic):
         partition, offset, value = message.partition(), message.offset(), message.value()

@@ -13,14 +13,14 @@ _LEAST_SECONDS = 120.0
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 90.0) -> None:
     """Wait until `condition` holds, or fail naming what was waited for.
 
-    What takes long to ask, as tables and Dagster do, is asked less often, for a tenth of the time at most: what is
-    waited for needs the processor, too.
+    A slow condition, about tables or Dagster, is checked less often, for at most a tenth of the time, as the awaited
+    work needs the processor, too.
 
     Args:
-        condition: Asked again and again.
-        what: Named in the failure.
-        seconds: How long it takes at most on a machine without other work. The deadline is four times that, and two
-            minutes at least. A test that is about the time itself measures it.
+        condition: Function that is called repeatedly.
+        what: Name of the condition in the failure.
+        seconds: Longest time on a machine without other work. The deadline is four times that, and at least two
+            minutes. A test about the time itself measures it.
     """
     began = time.monotonic()
     seconds = max(_SLOWNESS * seconds, _LEAST_SECONDS)

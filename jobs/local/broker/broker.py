@@ -73,7 +73,7 @@ class BrokerProcess:
 
         Raises:
             PortTakenError: A port is no longer free.
-            BrokerError: It ended or did not answer in time; has the end of its log.
+            BrokerError: The broker ended or did not answer in time; the message has the end of its log.
         """
         with contextlib.suppress(FileNotFoundError):
             self.log.replace(self.log.with_name("broker.log.previous"))
@@ -143,13 +143,13 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """What is known about the local broker without asking it.
+    """Status of the local broker, read without connecting to it.
 
     Args:
         running: Whether its process lives.
         address: `host:port` for clients, while it is up.
         pid: PID of its process, while it lives.
-        cluster_id: None before the first start.
+        cluster_id: Id of its Kafka cluster; None before the first start.
         log: Path of its log file.
     """
 
@@ -205,8 +205,8 @@ class LocalBroker:
             Its address, `host:port`.
 
         Raises:
-            BrokerError: It ended or did not answer in time; has the end of its log.
-            ArtifactError: Its jars are damaged or could not be fetched.
+            BrokerError: The broker ended or did not answer in time; the message has the end of its log.
+            ArtifactError: The broker's jars are damaged or could not be fetched.
             PreflightError: There is no Java for it.
         """
         private_folder(self.folder)

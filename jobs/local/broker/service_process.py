@@ -43,7 +43,7 @@ class ServiceProcess:
 
         Args:
             command: Command to run.
-            output: Output file, created anew; like all files of the process it is readable only by its owner.
+            output: Output file, which is replaced; like all files of the process it is readable only by its owner.
             detached: Whether it outlives this process and its terminal.
         """
         with open(output, "wb", opener=private_opener) as file:

@@ -51,10 +51,10 @@ def main() -> int:
 
 
 def reset_to(folder: Path, to: str) -> None:
-    """The action of a reset: move the certificate's stopped stream to other offsets.
+    """Action `reset`: move the certificate's stopped stream to other offsets.
 
     Raises:
-        FrazilError: It is not possible.
+        FrazilError: The reset failed.
     """
     from jobs.clients.kafka.metadata import KafkaLog
     from jobs.streaming.operator.reset import reset
@@ -65,10 +65,10 @@ def reset_to(folder: Path, to: str) -> None:
 
 
 def publish(folder: Path, *, fit: bool) -> str:
-    """Publish a write-audit-publish stream, with a contract that passes or fails everything; returns the outcome.
+    """Publish a write-audit-publish stream, with a contract that passes or fails everything, and return the outcome.
 
     Raises:
-        FrazilError: It is not possible.
+        FrazilError: The publication failed.
     """
     from jobs.quality.publishing.gate import Verdict
     from jobs.quality.publishing.gated import publish_if_fit
@@ -80,10 +80,10 @@ def publish(folder: Path, *, fit: bool) -> str:
 
 
 def release(folder: Path) -> None:
-    """The action of an operator who lets pass what is held.
+    """Action of an operator who publishes the quarantined rows.
 
     Raises:
-        FrazilError: Nothing is.
+        FrazilError: No rows are quarantined.
     """
     from jobs.quality.publishing.gated import release as release_held
 

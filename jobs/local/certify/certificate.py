@@ -57,7 +57,7 @@ class Certificate:
         settings: Certified settings.
         tables_in: Store of the tables' files: `file`, `s3` and the like; empty without tables.
         kept: Workspaces that were left for inspection.
-        left: What could not be removed, as sentences.
+        left: Sentences about remains that could not be removed.
     """
 
     settings: Settings
@@ -96,11 +96,11 @@ def certify(
         seed: Seed of the records.
         records: Number of records produced before every start.
         keep: Leave topic, tables and files in any case.
-        on_progress: As for `Harness`.
+        on_progress: Callback, see `Harness`.
         on_cleaning: Called before anything is ended or removed, which takes some seconds and is not to be interrupted.
 
     Raises:
-        FrazilError: It may not create what it needs, or a service does not answer.
+        FrazilError: The user may not create topics or tables, or a service does not answer.
     """
     done = Certificate(settings, CertificateResults(scenarios))
     shapes: list[Shape] = [shape for shape in SHAPES if any(scenario.shape == shape for scenario in scenarios)]

@@ -42,12 +42,12 @@ Row = tuple[int, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of the source.
+    """Change of the source.
 
     Attributes:
-        number: Its position in the source's log, ascending.
-        id: The key of the row.
-        note: `NOT_SENT` where it stays as it was.
+        number: Position of the change in the source's log, ascending.
+        id: Key of the row.
+        note: Value of the column; `NOT_SENT` if the change leaves it as it was.
     """
 
     number: int

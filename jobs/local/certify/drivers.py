@@ -118,7 +118,7 @@ def armed_command(arming: str) -> tuple[str, ...]:
     """Command that starts a driver with these failpoints armed, and no other process with them.
 
     Raises:
-        FrazilError: This system has no `env`.
+        FrazilError: The system has no `env`.
     """
     env = shutil.which("env")
     if env is None:
@@ -132,7 +132,7 @@ class StartedKeeper:
     """A watchdog that `Drivers` started as a process of the certificate.
 
     Attributes:
-        log: Its output.
+        log: File with its output.
     """
 
     process: subprocess.Popen[bytes]

@@ -54,10 +54,10 @@ class Harness:
     Args:
         workspace: Workspace with its topic and namespace.
         load: Load of its topic.
-        observer: At its tables.
+        observer: Observer of its tables.
         records: Number of records produced before every start; a quarter at a time while a driver works.
         on_progress: Called with the scenario's number (from 1), its failpoint, and what is waited for.
-        mirror: At the mirror of its stream, if that has one.
+        mirror: Reader of its stream's mirror; None without a mirror.
 
     Attributes:
         at: The number of the scenario and its step.
@@ -143,7 +143,7 @@ class Harness:
         """Stop the stream, as an operator does.
 
         Raises:
-            ScenarioFailedError: It cannot be stopped.
+            ScenarioFailedError: The stream cannot be stopped.
         """
         self.say("it is asked to stop")
         if problem := self.drivers.give("stop"):
@@ -153,7 +153,7 @@ class Harness:
         """Carry out an action in a process of its own, in which the scenario's step kills it.
 
         Raises:
-            ScenarioFailedError: It did not die there.
+            ScenarioFailedError: The process did not die there.
         """
         steps = f"{scenario.step}=kill@{scenario.passes}"
         status, said = self.drivers.run_action(action, arguments, steps=steps, seconds=ACTION_SECONDS)
@@ -165,7 +165,7 @@ class Harness:
         """Carry out an action in a process of its own, which is not killed.
 
         Raises:
-            ScenarioFailedError: It is not possible.
+            ScenarioFailedError: The action failed.
         """
         status, said = self.drivers.run_action(action, [], seconds=ACTION_SECONDS)
         if status != 0:
@@ -206,7 +206,7 @@ class Harness:
         """Wait until the condition holds.
 
         Raises:
-            ScenarioFailedError: It does not within this time.
+            ScenarioFailedError: The condition does not hold in time.
         """
         self.say(f"waits for {what}")
         deadline = time.monotonic() + seconds
@@ -254,7 +254,7 @@ class Harness:
             raise ScenarioFailedError(f"Processes of earlier drivers are alive: {', '.join(map(str, orphans))}.")
 
     def doing(self) -> str:
-        """What the newest driver last reported to be doing."""
+        """Activity that the newest driver last reported."""
         beat = read_heartbeat(self.drivers.folder.store)
         if beat is None or beat.attempt != self.drivers.attempt:
             return "before its first heartbeat"

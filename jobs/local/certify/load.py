@@ -193,7 +193,7 @@ class Load:
         """Produce the next records, and wait until the brokers have them.
 
         Raises:
-            FrazilError: They do not take them.
+            FrazilError: The brokers do not accept the records.
         """
         for number in range(self._next, self._next + count):
             made = self._make(self.seed, number, list(self._added), self._further)
@@ -223,7 +223,7 @@ class Load:
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """All types of records so far, and those that may follow; later types come last."""
+        """Types of the records so far, then those that may follow."""
         return (*TYPES, *self._further)
 
     def add_type(self) -> None:

@@ -26,13 +26,13 @@ Rows = Counter[tuple[object, ...]]
 
 
 def merge(spec: StreamSpec, settings: Settings, *, again: bool) -> str:
-    """Merge what is new in the changelog of a stream into its mirror; returns what came of it.
+    """Merge new changes of a stream's changelog into its mirror, and return the result as text.
 
     Args:
         again: Whether to merge the whole changelog a second time, on a branch, which must change no row.
 
     Raises:
-        FrazilError: It is not possible, or the second merge changed rows.
+        FrazilError: The merge failed, or the second merge changed rows.
     """
     session = SessionOnDemand(
         lambda: start_session(settings, "frazil certify, merges", work="sql", conf={"spark.ui.port": "0"}), again=False

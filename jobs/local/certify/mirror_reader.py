@@ -26,7 +26,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """One merge that was published.
+    """Published merge.
 
     Attributes:
         epoch: Epoch of the session that made it.
@@ -106,7 +106,7 @@ class MirrorReader:
         return problems
 
     def lacking(self) -> list[str]:
-        """What the mirror lacks of the load, and remains of attempts, after merging has ended."""
+        """Problems of the mirror after the last merge: missing records of the load, and branches left by attempts."""
         table = self._table()
         left = abandoned_branches(table.metadata) if table is not None else []
         problems = [f"the mirror has branches of attempts: {', '.join(left)}"] if left else []

@@ -43,7 +43,7 @@ _SETTLED = 10
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All tables at one moment; later commits do not change what is seen here.
+    """Tables at one moment. Later commits do not change the observation.
 
     Attributes:
         tables: Tables by name, the main table first; None before they are created.
@@ -159,7 +159,7 @@ class Observer:
         self._branches: dict[str, str] = {name: spec.branch_of(name) for name in spec.target_names}
 
     def now(self) -> Observation:
-        """All tables as they are now, at one moment: a driver may be at work."""
+        """Observe all tables at one moment, while a driver may be at work."""
         own, *others = dict.fromkeys([*self._branches, *self._workspace.row_tables_of(self._types())])
         found = {name: self._loaded(name) for name in others}
         for _ in range(_SETTLED):

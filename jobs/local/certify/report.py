@@ -42,7 +42,7 @@ def report_facts(
         run: The certificate's id.
         repeat: The command that runs the same scenarios again.
         settings: Certified settings, without secrets.
-        not_tried: What was not tried, as sentences.
+        not_tried: Sentences about faults and failpoints that were not tried.
     """
     return {
         "certificate": run,
@@ -188,7 +188,7 @@ def _cores() -> int:
 
 
 def not_tried(settings: Settings, scenarios: Sequence[Scenario]) -> list[str]:
-    """What a certificate leaves out, beside faults that are no kills.
+    """Sentences about what a certificate leaves out, beside faults that are no kills.
 
     Args:
         settings: Settings of its drivers.

@@ -18,7 +18,7 @@ class ScenarioResult:
     Attributes:
         attempt: Attempt of the killed driver, or of the killed action's driver.
         killed_at: Seconds since 1970; None if nothing was killed.
-        seconds: From the kill to the next commit of a batch; None if the next driver was killed before one.
+        seconds: Seconds from the kill to the next commit of a batch; None if the next driver was killed before one.
         replayed: Records of the killed batch that the next driver's tasks read again.
         from_record: Whether a pending record existed, from which the next driver commits.
         where: Activity of the driver at a random moment.
@@ -49,7 +49,7 @@ class StepRow:
     Attributes:
         planned: Number of planned scenarios.
         kills: Number of scenarios that reached the failpoint, suspensions included.
-        passed: None if none of them came to it.
+        passed: Whether all scenarios passed; None if none of them reached the failpoint.
         median, worst: Seconds from the kill to the next commit.
         replayed: The most records that were read again after one kill.
     """
@@ -75,7 +75,7 @@ class CertificateResults:
         audit: Result of `frazil audit` at the end, a sentence for each stream; empty if it was not reached.
         problems: Problems of the whole, beside the scenarios' own.
         produced: Records in the topic.
-        seconds: From the first record to the last comparison.
+        seconds: Seconds from the first record to the last comparison.
         mirror_snapshots: Number of main's snapshots of a mirror that were compared with its changes.
         mirror_problems: Problems of these snapshots.
     """
@@ -92,7 +92,7 @@ class CertificateResults:
 
     @property
     def passed(self) -> bool:
-        """Every scenario was run, and nothing is wrong anywhere."""
+        """Whether every scenario was run, and nothing is wrong."""
         return (
             self.final is not None
             and len(self.results) == len(self.scenarios)
@@ -108,7 +108,7 @@ class CertificateResults:
         yield from self.problems
 
     def finished(self, found: Comparison, audit: str) -> None:
-        """One of its streams has come to its end.
+        """Add the results at the end of one of the streams.
 
         Args:
             found: The full comparison.

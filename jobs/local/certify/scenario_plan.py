@@ -114,13 +114,13 @@ LAUNCHING = frozenset({"roll", "keeper"})
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One planned scenario: a kill.
+    """Planned scenario: a kill.
 
     Attributes:
-        number: From 1.
+        number: Number of the scenario, from 1.
         step: A name in `STEPS`, `random` or `asleep`.
-        at: The step that is armed; None for a random moment.
-        passes: The time that the process comes there at which it dies.
+        at: The armed failpoint; None for a random moment.
+        passes: Number of the pass of the failpoint at which the process dies.
         delay: Random delay: seconds after the driver's start if early, otherwise after its first commit.
         asked_for: False for a kill that only leaves something to recover from.
         shape: Shape of the stream.

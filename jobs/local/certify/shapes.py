@@ -40,7 +40,7 @@ def row_tables(shape: Shape, namespace: str, types: Sequence[str] = TYPES) -> di
     Args:
         shape: Shape of the stream.
         namespace: Namespace of its tables.
-        types: All that records have so far: in the shape `named` each has a table, once a record of it has come.
+        types: Types of the records so far; in the shape `named` each type with a record has a table.
     """
     if shape == "named":
         return {f"{namespace}.{_OWN}": (), **{f"{namespace}.{NAMED}{each}": (each,) for each in types}}

@@ -65,17 +65,17 @@ _PARTS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class AvroEncoder:
-    """Writes rows of a writer schema.
+    """Encoder of rows in a writer schema.
 
     Args:
         schema: Schema with its references.
-        options: Of the stream, as its decoder has them: they say which columns the schema's types become.
+        options: Options of the stream's decoder, which decide the columns of the schema's types.
 
     Attributes:
         shape: Shape of the rows.
 
     Raises:
-        BadWriterSchema: It is invalid, or fastavro does not support it.
+        BadWriterSchema: The schema is invalid, or fastavro does not support it.
     """
 
     def __init__(self, schema: WriterSchema, options: Mapping[str, Any]) -> None:

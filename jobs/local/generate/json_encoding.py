@@ -76,7 +76,7 @@ def json_shape(declared: StructType) -> Struct:
 
 
 def json_members(declared: StructType, row: Row) -> dict[str, Any]:
-    """A row as an object of JSON, for msgspec to write; what it lacks is not there."""
+    """Convert a row to a JSON object for msgspec, without missing members."""
     return {each.name: json_value(each.type, row[each.name]) for each in declared.fields if each.name in row}
 
 

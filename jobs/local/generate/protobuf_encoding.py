@@ -58,14 +58,14 @@ class ProtobufEncoder:
 
     Args:
         message: Message of a schema (`jobs.records.formats.protobuf.compile`).
-        options: Of the stream, as its decoder has them: they say which columns the message's fields become.
+        options: Options of the stream's decoder, which decide the columns of the message's fields.
 
     Attributes:
         tree: The message.
         shape: Shape of the rows.
 
     Raises:
-        BadWriterSchema: No table has columns for it.
+        BadWriterSchema: A message is recursive, or nested too deeply.
     """
 
     def __init__(self, message: Descriptor, options: Mapping[str, Any]) -> None:

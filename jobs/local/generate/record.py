@@ -14,7 +14,7 @@ FIRST_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class GeneratedRecord:
-    """One record to produce.
+    """Generated record to produce.
 
     Attributes:
         value: Bytes of the value.
@@ -100,7 +100,7 @@ def generated(generator: RecordGenerator, seed: str, number: int, at: datetime, 
     """The record of a number: the same for the same generator, seed, number and time.
 
     Args:
-        bad_share: From 0 to 1.
+        bad_share: Share of bad records, from 0 to 1.
     """
     rng = random.Random(f"{seed}/{number}")
     kinds = list(generator.bad_kinds)

@@ -30,10 +30,10 @@ class Leaf:
     """A single value.
 
     Attributes:
-        type: Of the value.
-        values: The only ones there are; empty where any of the type will do.
-        most: The greatest whole number that is drawn; None if the type alone says it.
-        json: Of any JSON value: an object, a list, or either. Its value is one, and not text.
+        type: Type of the value.
+        values: The only allowed values; empty if any of the type will do.
+        most: Greatest whole number that is drawn; None if only the type limits it.
+        json: Form of a JSON value: an object or a list; None for other types. The value is decoded, not text.
     """
 
     type: ice.PrimitiveType
@@ -62,8 +62,8 @@ class Member:
     """A member of a struct.
 
     Attributes:
-        optional: Whether it may be null, or not there.
-        group: Of the members of one group at most one has a value.
+        optional: Whether it may be null, or missing.
+        group: Name of a group of members of which at most one has a value.
     """
 
     name: str
@@ -88,12 +88,12 @@ Shape: TypeAlias = Leaf | Items | Entries | Struct
 
 
 def drawn_row(shape: Struct, rng: random.Random, at: datetime) -> Row:
-    """A row; optional members are now and then null, or not there.
+    """Draw a row; optional members are sometimes null or missing.
 
     Args:
-        shape: Of the row.
-        rng: Where all that is random in it is from.
-        at: The time of what it tells of.
+        shape: Shape of the row.
+        rng: Source of randomness.
+        at: Time of the event that the row describes.
     """
     at = at.replace(microsecond=at.microsecond // 1000 * 1000)
     return _struct(shape, rng, at)

@@ -60,14 +60,14 @@ def record_generator(
     writer: OneSchema | None = None,
     key_writer: OneSchema | None = None,
 ) -> RecordGenerator:
-    """What makes records that a stream lands, and bad ones.
+    """Generator of records that a stream lands, and of bad ones.
 
     Args:
-        stream: Its id.
-        rows: What its values become, and their decoder.
-        columns: Those that are not from the value.
-        writer: The writer schema of values that name theirs.
-        key_writer: The one of keys.
+        stream: Id of the stream.
+        rows: Schema of the rows that values become, and their decoder.
+        columns: Columns that are not from the value.
+        writer: Writer schema of values; None if the format's values name none.
+        key_writer: Writer schema of keys; None if the format's keys name none.
 
     Raises:
         FrazilError: Records of such formats, or columns, cannot be generated.
@@ -82,12 +82,12 @@ def record_generator(
 
 
 def generator_for(rows: ResolvedSchema, writer: OneSchema | None = None, *, name: str = "Record") -> ValueGenerator:
-    """What makes values of a stream, or keys.
+    """Generator of a stream's values or keys.
 
     Args:
-        rows: The rows that its values become, and their decoder.
-        writer: The writer schema, of a format whose records name theirs.
-        name: Of records whose schema is made here.
+        rows: Schema of the rows that values become, and their decoder.
+        writer: Writer schema; None if the format's records name none.
+        name: Name of the record type in a schema that is made here.
 
     Raises:
         FrazilError: Values of this format, or of a type among the columns, cannot be generated.

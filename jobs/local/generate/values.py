@@ -89,15 +89,15 @@ class PrimitiveGenerator:
 
 
 class JsonGenerator:
-    """Makes JSON of declared columns.
+    """Generator of JSON with declared columns.
 
     Args:
-        types: What the records are.
-        evolves: Whether the table follows its records, so that what it does not hold is not always refused.
+        types: Types of the records.
+        evolves: Whether the table evolves with its records, so that values of other types are not always refused.
         sends_null: Whether null is written.
 
     Raises:
-        FrazilError: A column is written in a way that this does not know.
+        FrazilError: A column's encoding is not supported.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class RowEncoder(Protocol):
 
     @property
     def shape(self) -> Struct:
-        """Of the rows."""
+        """Shape of the rows."""
         ...
 
     def encode(self, row: Row) -> bytes:
@@ -236,14 +236,14 @@ class RowEncoder(Protocol):
 
 
 class BinaryGenerator:
-    """Makes Avro or Protobuf records, without the id of their schema.
+    """Generator of Avro or Protobuf records, without the id of their schema.
 
     Args:
-        encoder: Of the writer schema.
-        columns: What takes the records.
+        encoder: Encoder for the writer schema.
+        columns: Columns that take the records.
         kind: `avro` or `protobuf`.
         malformed: Error class of bytes that are no whole record.
-        empty_is_bad: Whether no bytes at all are no record.
+        empty_is_bad: Whether an empty value is bad.
     """
 
     def __init__(
@@ -280,11 +280,11 @@ class BinaryGenerator:
 
 
 def schema_prefix(number: int, message: tuple[int, ...] | None = None) -> bytes:
-    """What stands before a record: the id of its schema, and of Protobuf the indexes of the message.
+    """Prefix of a record: the id of its schema and, for Protobuf, the indexes of the message.
 
     Args:
-        number: The id.
-        message: The indexes, outermost first; None of another format.
+        number: Id of the schema.
+        message: Indexes of the message, outermost first; None for other formats.
     """
     prefix = b"\0" + number.to_bytes(4, "big")
     if message is None:
@@ -303,14 +303,14 @@ def _zigzag(number: int) -> bytes:
 
 
 class OneSchema:
-    """Finds one schema, the one that records are generated of.
+    """Source of a single schema, for which records are generated.
 
     Args:
-        number: Its id.
+        number: Id of the schema.
         schema: The schema.
 
     Attributes:
-        number: Its id.
+        number: Id of the schema.
         schema: The schema.
     """
 
@@ -322,7 +322,7 @@ class OneSchema:
         """The schema, by its id.
 
         Raises:
-            ValueProblem: Another one is asked for.
+            ValueProblem: The id is another one.
         """
         if schema_id.number != self.number:
             raise ValueProblem(UNKNOWN_SCHEMA, f"the registry does not know {schema_id}")
@@ -330,21 +330,21 @@ class OneSchema:
 
     @property
     def unmet(self) -> frozenset[SchemaId]:
-        """None: every id that is looked for is known here, or made up."""
+        """Empty set: every requested id is known here, or made up."""
         return frozenset()
 
     def learned(self) -> Mapping[SchemaId, RegistrySchema]:
-        """Nothing: no registry is asked."""
+        """Empty mapping: no registry is asked."""
         return {}
 
 
 class RegistryGenerator:
-    """Makes records of a writer schema, with its id in front, as Confluent's serializers write them.
+    """Generator of records with the id of their schema in front, in the format of Confluent's serializers.
 
     Args:
-        bodies: Makes what follows the id.
-        number: The id.
-        message: Of Protobuf, the indexes of the message.
+        bodies: Generator of the bytes after the prefix.
+        number: Id of the schema.
+        message: Indexes of the message for Protobuf; None for other formats.
     """
 
     def __init__(self, bodies: ValueGenerator, number: int, message: tuple[int, ...] | None = None) -> None:

@@ -54,11 +54,11 @@ class LocalRegistry:
     As a context manager it starts on entering and stops on leaving.
 
     Args:
-        folder: Its folder, made if it is not there.
-        detached: Let it live on when this process and its terminal are gone.
-        keep: Keep what was registered for the next start; otherwise the next one begins with the first id again.
-        port: To listen on; without one, one that is free.
-        on_progress: Called with a line of text now and then while something takes its time.
+        folder: Folder of the registry, created if it does not exist.
+        detached: Whether the registry outlives this process and its terminal.
+        keep: Whether registered schemas are kept for the next start; otherwise ids begin with the first one again.
+        port: Port to listen on; None for any free port.
+        on_progress: Callback with a line of text during slow work.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class LocalRegistry:
             The URL of its API.
 
         Raises:
-            LocalRegistryError: It ended or did not answer in time; with the end of its log.
-            ArtifactError: Its archive is damaged or could not be fetched.
+            LocalRegistryError: The registry ended or did not answer in time; the message has the end of its log.
+            ArtifactError: The registry's archive is damaged or could not be fetched.
             PreflightError: There is no Java for it.
         """
         private_folder(self.folder)
@@ -208,7 +208,7 @@ def registry_application(on_progress: OnProgress | None = None) -> Path:
 
     Raises:
         ArtifactError: The archive could not be fetched, is not the committed one, or has no such jar.
-        PreflightError: Fetching needs Java and PySpark, and one is not there.
+        PreflightError: Java or PySpark, which the download needs, is missing.
     """
     (archive,) = resolve_jars("registry", on_progress=on_progress)
     folder = unpacked(archive)

@@ -31,7 +31,7 @@ class Case(NamedTuple):
         arguments: Arguments of the expectation.
         good: Values of columns that it accepts.
         bad: Values of columns that it does not accept.
-        rejected: How many of the bad rows; None where it is about all of them together.
+        rejected: Number of rejected bad rows; None if the expectation is about all rows together.
     """
 
     type: str

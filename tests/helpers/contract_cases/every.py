@@ -1,4 +1,4 @@
-"""Each expectation that a contract can have, with its cases."""
+"""Cases of every expectation that a contract can have."""
 
 from __future__ import annotations
 
