@@ -97,8 +97,8 @@ def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) ->
         metadata |= {"held_rows": held.rows, "held_since": dg.MetadataValue.timestamp(held.since)}
         metadata["reasons"] = dg.MetadataValue.md("\n".join(f"- {each}" for each in held.reasons))
         said = (
-            f"{held.rows:,} rows are held, offsets {describe_ranges(held.ranges)}: {'; '.join(held.reasons[:3])}. "
-            f"Next: {answers_to_held(spec.stream)}"
+            f"{held.rows:,} rows are quarantined, offsets {describe_ranges(held.ranges)}: "
+            f"{'; '.join(held.reasons[:3])}. Next: {answers_to_held(spec.stream)}"
         )
     severity = dg.AssetCheckSeverity.ERROR
     return dg.AssetCheckResult(

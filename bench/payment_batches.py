@@ -28,7 +28,7 @@ class Payments:
 
     Attributes:
         written: Checksum over all columns of all landed rows.
-        landed: Number of rows in each file, in the order of their commits.
+        landed: Size in bytes of each landed file by its path, in the order of their commits.
         batches: Number of batches that have landed.
     """
 

@@ -260,7 +260,7 @@ class _Routes:
         """Refuse to change offsets: positions are stored in tables, and moving them needs a reason."""
         name = (await self._one(request)).name
         command = f"frazil stop {name}, then frazil reset-offsets {name} --to WHERE --reason TEXT"
-        return error(403, f"Positions stand in the tables and are moved with a reason: run {command}")
+        return error(403, f"Positions are in the tables and are moved with a reason: run {command}")
 
     async def _one(self, request: Request, *, now: bool = False) -> Connector:
         name: str = request.path_params["name"]

@@ -200,7 +200,7 @@ STREAM_KEYS: Mapping[str, KeyRule] = {
 _CONNECTS = KeyRule(_RESTART, "every driver reconnects")
 _OTHER_CATALOG = KeyRule(
     _BREAKING,
-    "positions stand in the tables: in another catalog every stream would start over",
+    "positions are in the tables: in another catalog every stream would start over",
     fix="register the tables in the new catalog first, then frazil validate",
 )
 _OTHER_STATE = KeyRule(

@@ -26,7 +26,7 @@ def contract_job(keys: Keys) -> Any | None:
     return dg.define_asset_job(
         JOB,
         selection=dg.AssetSelection.checks(*every),
-        description="Hold what is new in the tables against the contracts of all streams.",
+        description="Check new rows in the tables against the contracts of all streams.",
     )
 
 

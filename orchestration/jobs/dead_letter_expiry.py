@@ -31,7 +31,7 @@ class ExpireConfig(dg.Config):
     streams: list[str] = Field(
         default_factory=list, description="Only these streams; without any, all that set errors.dead_letters.keep."
     )
-    dry_run: bool = Field(default=False, description="Only tell what would be deleted.")
+    dry_run: bool = Field(default=False, description="Only report what would be deleted.")
 
 
 def streams_with_expiry(specs: "Sequence[StreamSpec]") -> "list[StreamSpec]":

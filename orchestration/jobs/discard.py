@@ -21,9 +21,9 @@ class DiscardConfig(dg.Config):
     """Configuration of a discard: the stream, the reason, and whether to plan only."""
 
     stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
-    through: int = Field(default=0, description="Only up to this snapshot of the branch; 0 is all that is held.")
+    through: int = Field(default=0, description="Only up to this snapshot of the branch; 0 is all quarantined rows.")
     without_kafka: bool = Field(default=False, description="Letters keep the rows as JSON; Kafka is not asked.")
-    dry_run: bool = Field(default=True, description="Only tell what would be discarded. Set it to false to do it.")
+    dry_run: bool = Field(default=True, description="Only report what would be discarded. Set it to false to do it.")
     reason: str = Field(default="asked in Dagster", description="Why; kept in the table's stamps and in the letters.")
     by: str = Field(default="Dagster UI", description="Who asked for it; kept likewise.")
 
@@ -80,7 +80,7 @@ def discard_metadata(document: dict[str, Any]) -> dict[str, Any]:
     executor_def=dg.in_process_executor,
     # A retry would do again what an operator may have ended; to run it again is safe, and a person's decision.
     tags={"dagster/max_retries": "0"},
-    description="Make dead letters of what a contract holds, and let main go on without it. It only tells what that "
+    description="Make dead letters of quarantined rows, and let main go on without them. It only reports what that "
     "would do until dry_run is false.",
 )
 def discard_job() -> None:

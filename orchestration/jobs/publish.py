@@ -23,7 +23,7 @@ def publish_job(tables: Sequence[dg.AssetKey]) -> Any | None:
     return dg.define_asset_job(
         JOB,
         selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(key, PUBLISHED) for key in tables)),
-        description="Judge what gated streams have landed by their contracts, and publish it to main or hold it.",
+        description="Check what streams with `publish` have landed, and publish it to main or quarantine it.",
     )
 
 

@@ -24,7 +24,7 @@ class ReleaseConfig(dg.Config):
     """Configuration of a release: the stream, the reason, and whether to plan only."""
 
     stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
-    dry_run: bool = Field(default=True, description="Only tell what would be published. Set it to false to do it.")
+    dry_run: bool = Field(default=True, description="Only report what would be published. Set it to false to do it.")
     reason: str = Field(default="asked in Dagster", description="Why; kept in the snapshot that main gets.")
     by: str = Field(default="Dagster UI", description="Who asked for it; kept likewise.")
 
@@ -85,8 +85,8 @@ def release_metadata(stream: str, done: "GateResult", config: ReleaseConfig) -> 
     executor_def=dg.in_process_executor,
     # A retry would do again what an operator may have ended; to run it again is safe, and a person's decision.
     tags={"dagster/max_retries": "0"},
-    description="Publish what a contract holds, as it is. It only tells what that would do until dry_run is false.",
+    description="Publish quarantined rows as they are. It only reports what that would do until dry_run is false.",
 )
 def release_job() -> None:
-    """Publish what is held."""
+    """Publish quarantined rows."""
     release_op()

@@ -51,7 +51,7 @@ class ReplayConfig(dg.Config):
     fewer_columns: bool = Field(
         default=False, description="Let the correction leave out columns of the stream's file: they are null then."
     )
-    dry_run: bool = Field(default=False, description="Only tell what would come back, and change nothing.")
+    dry_run: bool = Field(default=False, description="Only report what would come back, and change nothing.")
     rate: float = Field(default=0.0, ge=0, description="Letters per second at most; 0 for what the stream's file says.")
     reason: str = Field(default="asked in Dagster", description="Why; kept as the run's tag.")
     by: str = Field(default="Dagster UI", description="Who asked for it; kept in the letters.")
@@ -197,7 +197,7 @@ def _report(
     executor_def=dg.in_process_executor,
     # A retry would do again what an operator may have ended; to run it again is safe, and a person's decision.
     tags={"dagster/max_retries": "0"},
-    description="Bring dead letters of a stream back, each record once. With dry_run it only tells what would come "
+    description="Bring dead letters of a stream back, each record once. With dry_run it only reports what would come "
     "back.",
 )
 def replay_job() -> None:

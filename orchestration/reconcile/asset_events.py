@@ -1,4 +1,4 @@
-"""Asset events reported without a run: snapshots, state, lag, keeper restarts and checks; and how often at most."""
+"""Asset events reported without a run, at limited rates: snapshots, state, lag, watchdog restarts and checks."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _keeper_events(
     times = "" if count == 1 else f" {count} times"
     yield dg.AssetObservation(
         key,
-        description=f"Its keeper started the driver again{times}: {newest}.",
+        description=f"Its watchdog started the driver again{times}: {newest}.",
         metadata=_keeper_restarts(launch) | {"restarts": count, "attempt": launch.attempt},
     )
 

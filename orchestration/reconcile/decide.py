@@ -100,7 +100,7 @@ def decide_restart(desired: DesiredState, actual: ActualState, now: float) -> De
     if desired.file == "none":
         return Decision(Action.IDLE, "no file in streams/ names the stream; its state is kept")
     if not desired.continuous:
-        return Decision(Action.IDLE, "its trigger is available_now: it is drained when it is materialized")
+        return Decision(Action.IDLE, "its trigger is available_now: it runs when it is materialized")
     if desired.file == "unsure" or (desired.file == "invalid" and launch is None):
         return Decision(
             Action.HALT,
@@ -185,7 +185,7 @@ def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended:
     if actual.kept and left + KEEPER_SECONDS > 0:
         return Decision(
             Action.WAIT,
-            f"{ended}; its {whose}keeper (process {actual.keeper}) starts it again",
+            f"{ended}; its {whose}watchdog (process {actual.keeper}) starts it again",
             failures=failures,
         )
     return Decision(Action.START, ended, failures=failures)
@@ -387,10 +387,10 @@ def _with_holder(desired: DesiredState, actual: ActualState) -> Decision:
             return Decision(Action.STOP, f"{said} and does not end")
         return Decision(Action.WAIT, f"{said} and does not end", f"frazil restart {desired.stream}")
     if not _driver_wanted(desired):
-        return Decision(Action.IDLE, f"{holder} drains the stream; no driver is wanted")
+        return Decision(Action.IDLE, f"{holder} runs the stream once; no driver is wanted")
     return Decision(
         Action.WAIT,
-        f"{holder} holds the stream's lease and is no driver (a `frazil run`, or a drain in Dagster); a driver is "
+        f"{holder} holds the stream's lease and is no driver (a `frazil run`, or a run of Dagster); a driver is "
         "started when it ends",
     )
 

@@ -61,7 +61,7 @@ def _look(tick: DueRuns, spec: StreamSpec, catalog: "Catalog", known: PublishedS
     judged = held is not None and held.judged_by == contract_digest(contract_of(spec, spec.targets[0]))
     # An expectation that could not be evaluated is tried again as often as the stream would be published.
     if held is not None and judged and not held.unevaluated and known.asked_at:
-        tick.sentences[spec.stream] = f"{held.rows:,} rows are held: frazil release {spec.stream}"
+        tick.sentences[spec.stream] = f"{held.rows:,} rows are quarantined: frazil release {spec.stream}"
         return
     if not ahead.snapshots and not was_held:
         tick.sentences[spec.stream] = "main has all of it"
@@ -93,10 +93,10 @@ def publication_sensor() -> dg.SensorDefinition:
         job=JOB,
         tag=PUBLISHED_TAG,
         description=(
-            "Has what a gated stream has landed judged and published, as often as publish.every of its file says; what "
-            "is held is judged again once its contract is another."
+            "Publishes what streams with `publish` have landed, as often as publish.every of their files says. "
+            "Quarantined rows are checked again once the contract has changed."
         ),
-        nothing="No stream has a gate that is looked at by itself.",
+        nothing="No stream has publish.every.",
         cursor=PublicationsCursor,
         tick=run_publications_tick,
         request=_request,
@@ -109,4 +109,4 @@ def _request(
     table = dagster_names.target_keys(settings, spec)[0]
     if dg.AssetCheckKey(table, PUBLISHED) in loaded:
         return publish_run(spec.stream, table, f"{spec.stream}:publish:{now:.0f}", why, SENSOR)
-    return "its gate is new: reload the code location"
+    return "its check is new: reload the code location"

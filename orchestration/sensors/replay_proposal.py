@@ -201,7 +201,7 @@ def evaluate_dead_letters(
         with contextlib.suppress(NoCatalogYet), translate_errors(settings, stream), catalog() as opened:
             dead, sink = (find_table(opened, name) for name in (spec.dead_letter_table, spec.table.name))
         if dead is None:
-            found.append(CheckOutcome(LETTERS_WAITING, True, "There is no table of letters yet.", "none"))
+            found.append(CheckOutcome(LETTERS_WAITING, True, "There is no dead-letter table yet.", "none"))
         else:
             found.append(
                 letters_waiting(spec, tally_dead_letters(dead, stream, KNOWN_FILES), totals_of(sink, stream).read)

@@ -26,7 +26,7 @@ class RegistryServer:
 
     Attributes:
         schemas: The schemas by id.
-        subjects: Versions of the subjects, as ids.
+        subjects: Version numbers of each subject.
         newest: Kind and text of the newest version of subjects; its number is 1, its id the place here from 1.
         guids: Schemas by GUID; None for a registry without GUIDs.
         authorization: Function that returns the required header; None admits everybody.

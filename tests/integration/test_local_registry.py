@@ -35,7 +35,7 @@ def test_up_starts_the_registry_of_a_stream_and_down_ends_it(tmp_path: Path) -> 
         (tmp_path / "streams" / "orders.yaml").write_text(declared)
         done(tmp_path, "generate", "orders", "--count", "300", "--rate", "1000", "--register")
         (tmp_path / "streams" / "orders.yaml").write_text(STREAM)
-        assert "registry: subject orders-value stands at version 1, AVRO" in done(tmp_path, "validate")
+        assert "registry: subject orders-value is at version 1, AVRO" in done(tmp_path, "validate")
         done(tmp_path, "run", "orders")
         with connect_catalog(deployment.settings()) as catalog:
             assert catalog.load_table("shop.orders").scan().to_arrow().num_rows == 300

@@ -60,7 +60,7 @@ class Secret:
                 "with the whole path"
             )
         if rest == self.template:
-            raise ValueError(f"a secret must not stand in the file; {_ADVICE}")
+            raise ValueError(f"a secret must not be in the file; {_ADVICE}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class Secret:
         if isinstance(value, Secret):
             return value
         if not isinstance(value, str):
-            raise ValueError(f"a secret must not stand in the file; {_ADVICE}")
+            raise ValueError(f"a secret must not be in the file; {_ADVICE}")
         return cls(str(value), value.where if isinstance(value, LocatedText) else None)
 
 
@@ -172,16 +172,16 @@ def literal_secret_problem(key: str, value: str | Secret) -> str | None:
     """
     text = str(value)
     if isinstance(value, str) and value and looks_secret(key):
-        return f"a secret must not stand in the file; {_ADVICE}"
+        return f"a secret must not be in the file; {_ADVICE}"
     patterns = (_USERINFO, _USERINFO_DATABASE) if key.rpartition(".")[2] in ("uri", "url") else (_USERINFO,)
     # References are removed first, because they contain colons and braces; NUL marks their places.
     bare = REFERENCE.sub("\0", text)
     for pattern in patterns:
         if (match := pattern.search(bare)) and match["secret"].strip("\0"):
-            return "a password must not stand in the file; write ${env:NAME} in its place: ://user:${env:NAME}@host"
+            return "a password must not be in the file; write ${env:NAME} in its place: ://user:${env:NAME}@host"
     for match in _QUERY.finditer(bare):
         if looks_secret(match["key"]) and match["secret"].strip("\0"):
-            return f"a secret must not stand in the file; write {match['key']}=${{env:NAME}}"
+            return f"a secret must not be in the file; write {match['key']}=${{env:NAME}}"
     return None
 
 
@@ -296,16 +296,15 @@ def service_url(value: str, schemes: tuple[str, ...], examples: str, *, others: 
         raise ValueError(f"must begin with {known}, {examples}{others}")
     if parts.password is not None:
         raise ValueError(
-            "has a password in it, and a password must not stand in the file; write password: ${env:NAME} under "
-            "properties"
+            "has a password in it, and a password must not be in the file; write password: ${env:NAME} under properties"
         )
     for key in secret_parameters(url):
         if key in POSTGRES_SECRETS:
             raise ValueError(
-                f"has {key} in it, and a secret must not stand in the file; write {key}: ${{env:NAME}} under properties"
+                f"has {key} in it, and a secret must not be in the file; write {key}: ${{env:NAME}} under properties"
             )
     if secret_parameters(url) or literal_secret_problem("url", url):
-        raise ValueError("has a password or another secret in it, which must not stand in the file")
+        raise ValueError("has a password or another secret in it, which must not be in the file")
     return url, parts
 
 
@@ -410,7 +409,7 @@ def without_written(url: str, place: str) -> tuple[str, dict[str, WrittenSecret]
 
 def bare_secrets(properties: Mapping[str, str | Secret]) -> list[Problem]:
     """Return problems for secret properties of PostgreSQL that are in the file as plain text, by their place."""
-    advice = "a secret must not stand in the file; write ${env:NAME} here and set the environment variable NAME"
+    advice = "a secret must not be in the file; write ${env:NAME} here and set the environment variable NAME"
     return [
         (("properties", key), advice)
         for key in POSTGRES_SECRETS

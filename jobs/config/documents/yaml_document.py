@@ -212,7 +212,7 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[YamlProblem]:
                 line = key.start_mark.line + 1
                 if isinstance(key, yaml.ScalarNode):
                     if key.value in first:
-                        said = f"the key '{key.value}' stands here twice (first in line {first[key.value]})"
+                        said = f"the key '{key.value}' is here twice (first in line {first[key.value]})"
                         yield YamlProblem(line, said, key.start_mark.column + 1)
                     first.setdefault(key.value, line)
                 pending.append(value)

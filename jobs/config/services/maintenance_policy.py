@@ -413,5 +413,5 @@ class Maintenance(Policy):
             together = overlaid(overlaid(Policy(), self), table)
             yield from (((*at, *place), text) for place, text in contradictions_given(together, table))
             if table.name in seen:
-                yield (*at, "name"), f"'{table.name}' stands here twice"
+                yield (*at, "name"), f"'{table.name}' is here twice"
             seen.add(table.name)

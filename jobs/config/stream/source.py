@@ -167,7 +167,7 @@ class Source(SpecModel):
             yield ("topics",), "must name at least one topic"
         for index, topic in enumerate(self.topics or ()):
             if topic in (self.topics or ())[:index]:
-                yield ("topics", index), f"the topic '{topic}' stands here twice"
+                yield ("topics", index), f"the topic '{topic}' is here twice"
         if isinstance(self.start, StartOffsets):
             for topic in self.start.offsets:
                 if not self.reads(topic):

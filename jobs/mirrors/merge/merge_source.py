@@ -101,7 +101,7 @@ class SourceRows:
         if again is None or not count:
             rows = folded.withColumn(SET_COLUMN, sql.lit(False))
             return MergeSource(rows)
-        log.info("%d keys are folded again from the changelog", count)
+        log.info("%d keys are collapsed again from the changelog", count)
         rows, unresolved = self._refolded(again, count)
         rest = without_keys(folded, again, count)
         # An expired change may have a greater version than all remaining ones.

@@ -146,7 +146,7 @@ def _waits(spec: StreamSpec, main: Table, found: PublishedRows) -> Iterator[str]
     rows = f"{waiting.rows:,} rows of branch {waiting.branch}"
     yield f"{found.table} lacks {rows} that are not published yet{offsets}{since}"
     if (held := Gate.standing(main.metadata, spec.stream, waiting.branch, spec.table.name).held) is not None:
-        yield f"of them {held.rows:,} rows are held at the gate: {'; '.join(held.reasons[:2])}"
+        yield f"of them {held.rows:,} rows are quarantined: {'; '.join(held.reasons[:2])}"
 
 
 def _audited_through(table: TableOnBranch, waiting: Interval) -> int:

@@ -233,9 +233,9 @@ def refuse_without_gate(spec: StreamSpec) -> None:
     """
     if spec.publish is None:
         raise FrazilError(
-            f"stream {spec.stream} has no gate: its file has no `publish`.",
+            f"stream {spec.stream} publishes nothing by contract: its file has no `publish`.",
             fix=f"put `publish` back into streams/{spec.stream}.yaml, if `frazil status {spec.stream}` shows that "
-            "something is held",
+            "rows are quarantined",
         )
 
 
@@ -253,7 +253,7 @@ def held_interval(spec: StreamSpec, table: Table, newest: Stamp | None) -> tuple
     held = gate.held
     found = interval_of(spec, table, newest, held.until) if held else None
     if held is None or found is None or found.after != held.after or not found.files:
-        raise FrazilError(f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}")
+        raise FrazilError(f"stream {spec.stream}: no rows are quarantined.", fix=f"frazil publish {spec.stream}")
     return gate, held, found
 
 

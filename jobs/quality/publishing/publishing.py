@@ -344,9 +344,9 @@ def refuse_held(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> N
         return
     stream = spec.stream
     raise FrazilError(
-        f"stream {stream}: {held.rows:,} rows of branch {found.branch} ({describe_ranges(held.ranges)}) are held at "
-        f"the gate of table {spec.table.name} ({'; '.join(held.reasons[:2])}), and the file has no `publish` any more. "
-        "Nothing was published.",
+        f"stream {stream}: {held.rows:,} rows of branch {found.branch} of table {spec.table.name} "
+        f"({describe_ranges(held.ranges)}) are quarantined ({'; '.join(held.reasons[:2])}), and the file has no "
+        "`publish` any more. Nothing was published.",
         fix=f"put `publish` back into streams/{stream}.yaml, then `frazil release {stream} --reason TEXT` to publish "
         f"them as they are or `frazil discard {stream} --reason TEXT` to go on without them; after that take it out",
     )

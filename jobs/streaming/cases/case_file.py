@@ -148,7 +148,7 @@ class CaseFile(SpecModel):
         names = [case.name for case in self.cases]
         for number, name in enumerate(names):
             if name in names[:number]:
-                yield ("cases", number, "name"), f"the name '{name}' stands here twice"
+                yield ("cases", number, "name"), f"the name '{name}' is here twice"
 
 
 def case_files(streams: Path) -> dict[str, Path]:

@@ -23,7 +23,7 @@ from resources.deployment import Deployment
 def decision_lines(stamped: Mapping[str, Decision], *, done: bool = True) -> list[str]:
     """Lines about the recorded decision, or the one to be recorded: its tables, and each range of offsets."""
     if not stamped:
-        return ["The table is begun anew; no other table had to be told."] if done else []
+        return ["The table begins anew; no other table is stamped."] if done else []
     lines = [f"{'Recorded' if done else 'To be recorded'} on {', '.join(stamped)}."]
     for name, decision in stamped.items():
         ranges = {

@@ -168,11 +168,11 @@ def plan_sentences(plan: BackfillPlan) -> Iterator[str]:
         else (f"{plan.stream}: nothing is to be landed.")
     )
     if plan.unlocated is None:
-        yield "The table has no columns of topic, partition and offset: only stamps tell what has landed."
+        yield "The table has no columns of topic, partition and offset: only stamps say what has landed."
     elif plan.unlocated:
         yield (
             f"{plan.unlocated:,} rows of the table do not say which records they are of, such as those of a sink. "
-            "If some are of these offsets, they will stand there twice."
+            "If some are of these offsets, they will be there twice."
         )
     for table in plan.rolled_back:
         said = f"Table {table} was rolled back, which took backfilled rows out of it."

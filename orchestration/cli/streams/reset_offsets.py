@@ -136,7 +136,7 @@ def _print_moves(plan: ResetPlan) -> None:
 
 def _print_done(plan: ResetPlan, *, continuous: bool) -> None:
     if not plan.changed:
-        click.echo("Nothing moved: the stream stood there already.")
+        click.echo("Nothing moved: the stream was there already.")
         return
     click.echo(f"Done, and recorded on {plan.names}: {plan.note}")
     if plan.undo:

@@ -185,7 +185,7 @@ def check(
     last: int | None,
     as_json: bool,
 ) -> None:
-    """Hold what STREAM has landed since the last check against the contract in its file.
+    """Check what STREAM has landed since the last check against the contract in its file.
 
     Each expectation tells how many rows it does not accept, some of them, and the SQL that shows them all. Rows count
     as checked if all of the contract was evaluated on all that was new. Status 1 if a critical expectation failed, or

@@ -83,7 +83,7 @@ def print_problems(outcomes: Sequence[MaintenanceOutcome]) -> None:
 
 @click.command()
 @streams_argument("tables", "[TABLE]...")
-@click.option("--plan", "--dry-run", "plan_only", is_flag=True, help="Only tell what would be done, and why.")
+@click.option("--plan", "--dry-run", "plan_only", is_flag=True, help="Only report what would be done, and why.")
 @click.option("--only", "actions", multiple=True, type=click.Choice(ACTIONS), metavar="ACTION", help=", ".join(ACTIONS))
 @json_option()
 @click.pass_obj

@@ -175,11 +175,11 @@ def publish(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Append to main what STREAM has landed on the branch that its file names, and main lacks.
+    """Publish STREAM's unpublished rows: append to main what its branch has, and main lacks.
 
     One commit takes all of it, as the files that they are: readers of main see nothing of it, or all. It may run at any
     time, also while the stream lands and while others write to main; what is published is never published again.
-    Where the file has publish, it is held against the contract first, and not published if a critical expectation
+    If the file has publish, the rows are checked by the contract first, and not published if a critical expectation
     fails: then the status is 1.
     """
     if answer is not None and dry_run:
@@ -232,10 +232,10 @@ def publish(
 @json_option()
 @click.pass_obj
 def release(deployment: Deployment, stream: str, reason: str | None, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Publish what is held at the gate of STREAM as it is, whatever its contract says of it.
+    """Publish the quarantined rows of STREAM as they are, whatever its contract says of them.
 
-    Only what was judged: rows that have landed behind it wait for the next judgement (frazil publish). Your name and
-    the reason stand in the snapshot that main gets. Shows what it is and asks.
+    Rows that have landed after them wait for the next check (frazil publish). Your name and the reason are kept in the
+    snapshot that main gets. Shows the rows and asks.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     refuse_without_gate(spec)
@@ -281,12 +281,12 @@ def discard(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Make dead letters of what is held at the gate of STREAM, and let main go on without it.
+    """Make dead letters of the quarantined rows of STREAM, and let main go on without them.
 
-    Each record becomes a letter with your name, the reason and what the contract said; frazil replay STREAM --reason
-    discarded brings letters back, once contract or stream are corrected. Rows that have landed behind what is held wait
-    for the next judgement (frazil publish). Shows what it is and asks. If it is interrupted, it is run again, and
-    finishes what was decided.
+    Each record becomes a dead letter with your name, the reason and the failed expectations. Once contract or stream
+    are corrected, frazil replay STREAM --reason discarded brings them back. Rows that have landed after them wait for
+    the next check (frazil publish). Shows the rows and asks. If it is interrupted, run it again: it finishes what was
+    decided.
     """
     # Imported here: these imports would slow down every other command.
     from jobs.quality.publishing.discard_decision import plan_discard

@@ -35,7 +35,7 @@ CRON = "57 * * * *"
 PRIORITY = "-10"
 # A first compaction may take hours. A run whose process is gone does not wait for this: the schedule gives it up.
 MAX_RUNTIME_SECONDS = 12 * 60 * 60
-_ONLY_TELLS = "With dry_run it only tells what would be done."
+_ONLY_TELLS = "With dry_run it only reports what would be done."
 
 
 def maintain_run_config(config: MaintainConfig) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class TablesConfig(dg.Config):
     tables: list[str] = Field(
         default_factory=list, description="Tables or streams' ids; without any, all that maintenance knows."
     )
-    dry_run: bool = Field(default=False, description="Only tell what would be done, and change nothing.")
+    dry_run: bool = Field(default=False, description="Only report what would be done, and change nothing.")
     reason: str = Field(default="asked in Dagster", description="Why; kept as the run's tag.")
     by: str = Field(default="Dagster UI", description="Who asked for it; kept as the run's tag.")
 

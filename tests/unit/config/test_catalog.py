@@ -77,7 +77,7 @@ def test_a_name_that_is_near_to_a_known_one_is_doubted_and_kept(name: str, near:
 @pytest.mark.parametrize("name", ["credental", "tokn", "pasword", "s3.secretaccesskey"])
 def test_a_literal_under_a_name_that_is_near_to_a_secret_one_is_refused(name: str) -> None:
     properties = {"type": "rest", "uri": "https://c", name: "hidden"}
-    with pytest.raises(ValidationError, match=r"did you mean .+ If so, a secret must not stand in the file") as found:
+    with pytest.raises(ValidationError, match=r"did you mean .+ If so, a secret must not be in the file") as found:
         CatalogSettings.model_validate({"properties": properties})
     assert "hidden" not in str(found.value)
     reference = CatalogSettings.model_validate({"properties": properties | {name: "${env:HIDDEN}"}})

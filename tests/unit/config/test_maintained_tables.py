@@ -161,7 +161,7 @@ def test_problems_name_line_and_field(text: str, line: int, field: str, sentence
         ("{expire: {max_snapshots: 9}}", 1, "expire.max_snapshots", "expire.min_snapshots (10) is above"),
         ("{budget: 1MB}", 1, "budget", "is below compact.target (128MB)"),
         ("\n  expire: {keep: 2d, time_travel: 2d}\n  tables:\n    - name: a.b\n      expire: {keep: 1d}", 5, "tables[0].expire.keep", "promises (2d)"),
-        ("\n  tables:\n    - name: a.b\n    - name: a.b", 4, "tables[1].name", "'a.b' stands here twice"),
+        ("\n  tables:\n    - name: a.b\n    - name: a.b", 4, "tables[1].name", "'a.b' is here twice"),
         ("{tables: [{name: a}]}", 1, "tables[0].name", "or namespace.* for all tables of a namespace"),
         ("{tables: [{name: orders.my table}]}", 1, "tables[0].name", "found a space, character 10 of 'orders.my table'"),
         ("{tables: [{name: 'a.b/c'}]}", 1, "tables[0].name", "found '/', character 4 of 'a.b/c'"),

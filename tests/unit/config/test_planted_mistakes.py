@@ -302,7 +302,7 @@ def test_the_message_shows_twenty_problems_and_how_many_more(tmp_path: Path) -> 
 def test_a_key_twice_hides_no_other_mistake(tmp_path: Path) -> None:
     text = GOOD.replace("owner: team:payments\n", "owner: a\nowner: b\n").replace("every: 10s", "every: 10")
     first, second = problems_of(tmp_path, text)
-    assert "payments.yaml:4:1: the key 'owner' stands here twice (first in line 3)" in first
+    assert "payments.yaml:4:1: the key 'owner' is here twice (first in line 3)" in first
     assert "trigger.every: needs a unit" in second
 
 

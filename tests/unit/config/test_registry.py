@@ -81,10 +81,10 @@ def test_a_bearer_token_may_be_a_reference_alone() -> None:
         ("{urls: http://a}", "registry.urls: unknown key; did you mean 'url'?"),
         (
             "{url: http://a, basic: {user: me, password: hunter2}}",
-            "basic.password: a secret must not stand in the file",
+            "basic.password: a secret must not be in the file",
         ),
         ("{url: http://a, basic: {user: 'a:b', password: '${env:X}'}}", "basic.user: must be a name without a colon"),
-        ("{url: http://a, bearer: hunter2}", "a secret must not stand in the file"),
+        ("{url: http://a, bearer: hunter2}", "a secret must not be in the file"),
         (
             "{url: http://a, bearer: '${env:X}', basic: {user: a, password: '${env:X}'}}",
             "registry.bearer: is one way to log in, basic another; leave one out",

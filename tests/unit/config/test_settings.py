@@ -221,7 +221,7 @@ ONE_PROBLEM = [
     ("${env:FRAZIL_T_KEY}", "hunter2", 11, "kafka.security.key_password", "write ${env:NAME}"),
     ("certificates/ca.pem", "${env:FRAZIL_T_PG}", 8, "kafka.security.ca", "cannot stand in a path"),
     ("  name: lake", "  name: my lake", 15, "catalog.name", "must be a name of letters, digits and _"),
-    ("${env:FRAZIL_T_PG}", "hunter2", 18, "catalog.properties.uri", "a password must not stand in the file"),
+    ("${env:FRAZIL_T_PG}", "hunter2", 18, "catalog.properties.uri", "a password must not be in the file"),
     ("${env:FRAZIL_T_S3}\n    s3.path", "hunter2\n    s3.path", 19, "catalog.properties.s3.secret-access-key", "write ${env:NAME}"),
     ("    clients: 5", "    token: hunter2", 21, "catalog.properties.token", "write ${env:NAME}"),
     ("    clients: 5", "    credential: id:hunter2", 21, "catalog.properties.credential", "write ${env:NAME}"),

@@ -84,7 +84,7 @@ def test_the_table_has_the_columns_behind_the_steps() -> None:
         (lambda d: d["transform"].append({"flaten": {}}), "transform[6].flaten: unknown key; did you mean 'flatten'?"),
         (lambda d: d["transform"].append({"flatten": {}, "drop": "id"}), "must be one step with its options"),
         (lambda d: d["transform"][5]["when"].update(topic="("), "is no regular expression"),
-        (lambda d: d["transform"][4]["mask"].update(hash="plain"), "a secret must not stand in the file"),
+        (lambda d: d["transform"][4]["mask"].update(hash="plain"), "a secret must not be in the file"),
         (lambda d: d["transform"].append({"drop": "at"}), "table.partition_by[0]:"),
         (lambda d: d["transform"].append({"set": {"_kafka_topic": "x"}}), "is a column behind the transforms"),
         (lambda d: d["decode"].update(schema="table"),

@@ -43,7 +43,7 @@ def test_the_check_publishes_or_is_red(world: BranchWorld, instance: dg.DagsterI
     bad = world.land(2)
     held = published(world, instance)
     assert (held.passed, held.severity, world.rows()) == (False, dg.AssetCheckSeverity.ERROR, Counter(ids))
-    assert "2 rows are held, offsets payments-0 [3, 5)" in (held.description or "")
+    assert "2 rows are quarantined, offsets payments-0 [3, 5)" in (held.description or "")
     assert "frazil release payments --reason TEXT" in (held.description or "")
     assert held.metadata["became"].value == "held"
     assert not published(world, instance).passed, "it stays red"

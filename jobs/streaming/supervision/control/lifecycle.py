@@ -326,8 +326,7 @@ class Lifecycle(DriverProcesses):
         config = self._configuration(now) if self._expected is None else self._as_expected(now, self._expected)
         if not config.spec.continuous:
             raise FrazilError(
-                f"stream {self._stream} has the trigger available_now, so no driver runs it: it is drained when "
-                "somebody asks for it.",
+                f"stream {self._stream} has the trigger available_now, so no driver runs it: it runs on request.",
                 fix=f"frazil run {self._stream}",
             )
         now.refuse_other_holder()

@@ -155,7 +155,7 @@ class StreamControl:
             replaced = _to_replace(now)
             self._life.request(now, "resume", reason, by, mode="running", end_attempt=_attempt(replaced))
             if not now.desired.continuous:
-                return ActionResult(f"{self._stream} may be drained again: frazil run {self._stream}.", now.heartbeat)
+                return ActionResult(f"{self._stream} may run again: frazil run {self._stream}.", now.heartbeat)
         return self._life.bring_up(now, replaced, reason, resumed=now.control.mode != "running")
 
     def restart(self, reason: str, by: str) -> ActionResult:

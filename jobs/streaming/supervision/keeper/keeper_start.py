@@ -135,5 +135,5 @@ class KeeperStarter:
             )
         except OSError as problem:
             # Without a watchdog the supervisor starts the stream again.
-            log.warning("no keeper could be started: %s", problem)
+            log.warning("no watchdog could be started: %s", problem)
             self._not_before = time.monotonic() + 60 * _AGAIN_SECONDS

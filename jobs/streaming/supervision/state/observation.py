@@ -88,7 +88,7 @@ class Observation:
         holder = self.actual.other_holder
         if holder is not None:
             raise FrazilError(
-                f"stream {self.stream} is drained by {holder.name}, which is no driver: a `frazil run`, or a run of "
+                f"stream {self.stream} is landed by {holder.name}, which is no driver: a `frazil run`, or a run of "
                 "Dagster.",
                 fix=f"wait for it to end, or stop process {holder.pid}; then run this again",
             )

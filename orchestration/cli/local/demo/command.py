@@ -120,7 +120,7 @@ def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: 
         )
     if not spec.continuous:
         raise FrazilError(
-            f"The demo follows a stream that runs all the time, and stream {STREAM} is drained on request.",
+            f"The demo follows a stream that runs all the time, and stream {STREAM} runs on request.",
             fix=f"write trigger: {{every: 10s}} into streams/{STREAM}.yaml",
         )
     console = Console(highlight=False)

@@ -114,7 +114,7 @@ class DagsterClient:
         with contextlib.suppress(ConnectionError):
             run = self.ask(_STATUS, id=run_id)["runOrError"]
             if "message" in run:
-                raise FrazilError(f"Dagster does not tell of run {run_id[:8]}: {run['message']}")
+                raise FrazilError(f"Dagster does not report run {run_id[:8]}: {run['message']}")
             return run["status"]
         return None
 

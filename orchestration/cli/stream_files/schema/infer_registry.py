@@ -191,8 +191,7 @@ def subject_stream(found: SubjectVersion, topic: str, stream: str, table: str, t
         raise FrazilError(f"subject {found.subject} has schemas of the kind {kind}, which cannot be read.")
     rows = _rows(format_, found.schema, f"{found.subject} version {found.version}")
     columns = [
-        f"Columns are from the registry: subject {found.subject}, which stands at version {found.version} "
-        f"(id {found.id}):",
+        f"Columns are from the registry: subject {found.subject}, which is at version {found.version} (id {found.id}):",
         *(f"  {quoted(field.name)} {with_null(field)}" for field in rows.fields),
         _FOLLOWS,
     ]

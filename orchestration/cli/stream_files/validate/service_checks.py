@@ -172,7 +172,7 @@ def _check_subject(spec: StreamSpec, subject: str, where: str, format_: str, cli
     except RegistryError as problem:
         return Finding(spec.stream, "registry", "unchecked", problem.message, problem.fix)
     wanted = FORMATS[format_].registry_kind
-    shown = f"subject {subject} stands at version {newest.version}, {newest.schema.kind}, id {newest.id}"
+    shown = f"subject {subject} is at version {newest.version}, {newest.schema.kind}, id {newest.id}"
     if wanted != newest.schema.kind:
         fix = f"correct {where} of stream {spec.stream}, or the topic"
         return Finding(spec.stream, "registry", "wrong", f"{shown}; {where} is {format_}", fix)

@@ -52,7 +52,7 @@ def refuse_unlisted(deployment: Deployment, settings: Settings, stream: str) -> 
     for error in read_files(deployment).errors_of(stream, None, settings.home):
         raise error
     deployment.stream(stream)
-    raise FrazilError(f"The state of stream {stream} cannot be told.", fix="run this again")
+    raise FrazilError(f"The state of stream {stream} is unknown.", fix="run this again")
 
 
 def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorHeartbeat | None = None) -> StreamStatus:

@@ -192,7 +192,7 @@ def _branch(status: StreamStatus) -> dict[str, str]:
     lines = {"branch": f"{ahead.branch}: {ahead.rows:,} rows of {count} are not in main{since}"}
     if (held := ahead.held) is not None:
         why = "; ".join(held.reasons[:2])
-        lines["  held"] = f"{held.rows:,} rows are held at the gate since {ago(held.since)}: {why}"
+        lines["  held"] = f"{held.rows:,} rows are quarantined since {ago(held.since)}: {why}"
         if held.ranges:
             lines["  offsets"] = describe_ranges(held.ranges, limit=_SHOWN_PARTITIONS)
         # Imported here and below: what is held was found in a table, by a module that few streams need.

@@ -73,7 +73,7 @@ def mirror() -> None:
 @mirror.command()
 @stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
-@click.option("--rebuild", is_flag=True, help="Make it anew from the whole changelog, as `frazil mirror rebuild` does.")
+@click.option("--rebuild", is_flag=True, help="Rebuild it from the whole changelog, as `frazil mirror rebuild` does.")
 @dry_run_option("Show how many changes would be merged, and change nothing.")
 @json_option()
 @click.pass_obj
@@ -93,19 +93,19 @@ def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, d
 @stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
 @click.option("--incomplete", is_flag=True, help="Also where the changelog lacks rows that were landed there.")
-@dry_run_option("Show which mirrors would be made anew, and change nothing.")
+@dry_run_option("Show which mirrors would be rebuilt, and change nothing.")
 @yes_option("With --incomplete: do it without a question; needed where no terminal can ask.")
 @json_option()
 @click.pass_obj
 def rebuild(
     deployment: Deployment, stream: str, table: str | None, incomplete: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Make mirrors of STREAM anew from its whole changelog, beside their readers, who get it in one commit each."""
+    """Rebuild mirrors of STREAM from its whole changelog, beside their readers, who get it in one commit each."""
     if dry_run:
         _show_merge_plan(deployment, stream, table, rebuild=True, as_json=as_json)
         return
     if incomplete:
-        consent("Make them anew even if the changelog lacks rows, which the mirrors then lack too?", yes=yes)
+        consent("Rebuild them even if the changelog lacks rows, which the mirrors then lack too?", yes=yes)
     _merge(deployment, stream, table, rebuild=True, incomplete=incomplete, as_json=as_json)
 
 
@@ -266,7 +266,7 @@ def _show_merge_plan(deployment: Deployment, stream: str, table: str | None, *, 
     for of, each in found:
         changes = "an unknown number of" if each.lag_rows is None else f"{each.lag_rows:,}"
         click.echo(
-            f"Mirror {each.table} would be made anew from the whole changelog {of.table.name}."
+            f"Mirror {each.table} would be rebuilt from the whole changelog {of.table.name}."
             if rebuild
             else f"Mirror {each.table} would get {changes} changes of changelog {of.table.name}."
         )

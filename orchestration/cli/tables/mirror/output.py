@@ -60,7 +60,7 @@ def merged_lines(spec: StreamSpec, mirror: Mirror, done: Merged) -> Iterator[str
     )
     left_out = {
         "sent twice by the source": counts.repeats,
-        "late, whose keys were folded again": counts.late - counts.too_late,
+        "late, whose keys were collapsed again": counts.late - counts.too_late,
         "left out, from before changes that have expired": counts.too_late,
         "truncates": counts.truncates,
         "rows outside of the filter": counts.filtered,
@@ -225,7 +225,7 @@ def checked_lines(
 
 def accepted_lines(spec: StreamSpec, mirror: Mirror, said: MirrorState) -> Iterator[str]:
     """Yield the recorded answer as text."""
-    yield f"Mirror {mirror.table}: a new generation of positions begins at"
+    yield f"Mirror {mirror.table}: a new source timeline begins at"
     newest = max((each.number for breaks in said.breaks.values() for each in breaks), default=0)
     for partition, breaks in sorted(said.breaks.items()):
         for each in breaks:

@@ -40,7 +40,7 @@ def test_it_is_shown_and_done(world: DiscardWorld) -> None:
     assert {each["stage"] for each in world.letters()} == {"discarded_row"}
     assert (world.rows(), world.gate.held) == (Counter(), None)
     again = frazil(world, "discard", "payments", "--reason", "twice", "--without-kafka", status=1)
-    assert "nothing is held at its gate" in again.output
+    assert "no rows are quarantined" in again.output
 
 
 def test_its_facts(world: DiscardWorld) -> None:

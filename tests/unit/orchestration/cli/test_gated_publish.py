@@ -52,7 +52,7 @@ def test_what_it_does_not_is_held_until_it_is_released(world: BranchWorld) -> No
     assert "frazil release payments --reason TEXT" in held.stdout
     assert world.rows() == Counter(ids)
     status = frazil(world, "status", "payments").stdout
-    assert "held at the gate" in status
+    assert "quarantined since" in status
     assert "2 rows" in status
     assert "payments-0 [3, 5)" in status
     held_facts = json.loads(frazil(world, "status", "payments", "--json").stdout)["streams"][0]["branch"]["held"]
@@ -116,7 +116,7 @@ def test_release_needs_something_that_is_held(world: BranchWorld) -> None:
     world.land(1)
     done = frazil(world, "release", "payments", "--yes", "--reason", "x")
     assert done.exit_code == 1
-    assert "nothing is held at its gate" in done.stderr
+    assert "no rows are quarantined" in done.stderr
 
 
 def test_a_file_without_the_gate_does_not_publish_what_is_held(world: BranchWorld) -> None:
@@ -145,7 +145,7 @@ def test_a_damaged_property_is_told_and_status_says_the_rest(world: BranchWorld,
         done = frazil(world, command[0], "payments", *command[1:])
         assert done.exit_code == 1, done.output
         if command[0] == "release" and "discards" in name:
-            assert "nothing is held at its gate" in done.stderr
+            assert "no rows are quarantined" in done.stderr
         else:
             assert f"the property {name} of table orders.payments is damaged" in done.stderr
             assert f"UNSET TBLPROPERTIES ('{name}')" in done.stderr
@@ -181,11 +181,11 @@ def test_discard_asks_for_the_gate_before_the_table(tmp_path: Path) -> None:
     world = BranchWorld(tmp_path / "home")
     world.catalog().drop_table("orders.payments")
     for more in (["--dry-run"], ["--reason", "x"]):
-        assert "has no gate" in frazil(world, "discard", "payments", *more).stderr
+        assert "publishes nothing by contract" in frazil(world, "discard", "payments", *more).stderr
 
 
 def test_release_needs_a_gate(tmp_path: Path) -> None:
     world = BranchWorld(tmp_path / "home")
     done = frazil(world, "release", "payments", "--yes", "--reason", "x")
     assert done.exit_code == 1
-    assert "has no gate" in done.stderr
+    assert "publishes nothing by contract" in done.stderr

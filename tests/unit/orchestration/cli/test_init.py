@@ -116,7 +116,7 @@ def test_a_password_is_not_written_down(tmp_path: Path) -> None:
     options = ["--catalog", "postgresql+psycopg://me:hunter2@db/lake", "--warehouse", "s3://lake/warehouse"]
     shown = CliRunner().invoke(main, ["init", str(folder), *options])
     assert shown.exit_code == 1
-    assert "a password must not stand in the file" in shown.output
+    assert "a password must not be in the file" in shown.output
     assert "hunter2" not in shown.output
     assert not folder.exists()
 

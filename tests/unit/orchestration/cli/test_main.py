@@ -239,7 +239,7 @@ def test_accept_shows_the_ranges_that_it_recorded() -> None:
         "  orders.payments: payments-0 [20, 50) passed over",
         "  orders.payments: payments-1 [3, 5) to be read again",
     ]
-    assert decision_lines({}) == ["The table is begun anew; no other table had to be told."]
+    assert decision_lines({}) == ["The table begins anew; no other table is stamped."]
 
 
 def test_accept_wants_exactly_one_answer(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_dry_runs_change_nothing(world: MirrorWorld) -> None:
     assert said == f"Mirror {MIRROR} would get 1 changes of changelog {CHANGELOG}.\nNothing was changed.\n"
     (plan,) = json.loads(frazil(world, "run", "customers", "--dry-run", "--json").stdout)["mirrors"]
     assert (plan["table"], plan["changes"], plan["rebuild"]) == (MIRROR, 1, False)
-    assert "would be made anew from the whole" in frazil(world, "rebuild", "customers", "--dry-run").stdout
+    assert "would be rebuilt from the whole" in frazil(world, "rebuild", "customers", "--dry-run").stdout
     answer = "accept", "customers", "--new-generation"
     assert frazil(world, *answer, "--dry-run").stdout.endswith("customers-0 offset 1\nNothing was changed.\n")
     facts = json.loads(frazil(world, *answer, "--dry-run", "--json").stdout)

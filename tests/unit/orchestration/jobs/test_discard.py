@@ -45,4 +45,4 @@ def test_it_only_tells_until_it_is_asked_to(tmp_path: Path, instance: dg.Dagster
     failure = refused.failure_data_for_node(OP)
     assert failure is not None
     assert failure.user_failure_data is not None
-    assert "nothing is held at its gate" in (failure.user_failure_data.description or "")
+    assert "no rows are quarantined" in (failure.user_failure_data.description or "")

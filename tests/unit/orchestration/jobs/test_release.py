@@ -66,12 +66,14 @@ def test_it_only_tells_until_it_is_asked_to(tmp_path: Path, instance: dg.Dagster
     asked = ("payments", "release", "known and harmless", "jo")
     assert (tags[STREAM_TAG], tags[ACTION_TAG], tags[REASON_TAG], tags[BY_TAG]) == asked
     for dry_run in (True, False):
-        assert "nothing is held at its gate" in refusal(run(world, instance, dry_run=dry_run))
+        assert "no rows are quarantined" in refusal(run(world, instance, dry_run=dry_run))
 
 
 def test_a_stream_without_a_gate_is_refused(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     world = BranchWorld(tmp_path / "home")
     world.land(1)
     for dry_run in (True, False):
-        assert "has no gate: its file has no `publish`" in refusal(run(world, instance, dry_run=dry_run))
+        assert "publishes nothing by contract: its file has no `publish`" in refusal(
+            run(world, instance, dry_run=dry_run)
+        )
     assert world.rows() == Counter()

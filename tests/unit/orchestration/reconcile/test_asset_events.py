@@ -221,12 +221,14 @@ def test_what_a_keeper_did_is_told_once_and_stays_in_the_metadata(orders: World)
         noted = msgspec.structs.replace(launch, kept=total, kept_newest=newest)
         write_launch(LocalStore(orders.folder("orders")), noted, orders.file("orders").read_text())
         tick = orders.tick(now)
-        return [each for each in events(tick, dg.AssetObservation) if "keeper" in (each.description or "")]
+        return [each for each in events(tick, dg.AssetObservation) if "watchdog" in (each.description or "")]
 
     assert kept(total=0, now=NOW) == []
     (once,) = kept("attempt 1 (process 7) ended without a last word", total=1, now=NOW + 10)
     assert once.asset_key == SINK
-    assert once.description == ("Its keeper started the driver again: attempt 1 (process 7) ended without a last word.")
+    assert once.description == (
+        "Its watchdog started the driver again: attempt 1 (process 7) ended without a last word."
+    )
     assert values(once) == {
         "keeper_restarts": 1,
         "keeper_restarted_at": NOW + 7,
@@ -236,7 +238,7 @@ def test_what_a_keeper_did_is_told_once_and_stays_in_the_metadata(orders: World)
     }
     assert kept("one", total=1, now=NOW + 50) == []
     assert kept("one", "two", "three", total=3, now=NOW + 60)[0].description == (
-        "Its keeper started the driver again 2 times: two; three."
+        "Its watchdog started the driver again 2 times: two; three."
     )
     assert kept("four", total=4, now=NOW + 70) == [], "one that crashes again and again is gathered"
     assert len(kept("four", total=4, now=NOW + 95)) == 1

@@ -47,7 +47,7 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ("never launched, stopped", desired(control=STOPPED), ActualState(), Action.IDLE, "stopped"),
     ("never launched, invalid", desired(**INVALID), ActualState(), Action.HALT, "tabel: unknown key"),
     ("available_now", desired(continuous=False), ActualState(), Action.IDLE, "available_now"),
-    ("available_now, drained now", desired(continuous=False), ActualState(**STRANGER), Action.IDLE, "drains"),
+    ("available_now, drained now", desired(continuous=False), ActualState(**STRANGER), Action.IDLE, "once; no driver"),
     # A driver that runs.
     ("runs", desired(), actual(), Action.ADOPT, "attempt 3 (process 4242 on here) runs"),
     ("retries", desired(), actual(beat("retrying", error=AWAY)), Action.ADOPT, "Kafka does not answer"),
@@ -152,7 +152,7 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ("operator, file changed", desired(generation=OTHER), gone(failed("operator")), Action.START, "changed since"),
     ("operator answered", desired(), gone(failed("operator"), **AWAITED), Action.WAIT, "attempt 4 was launched"),
     # Its keeper starts it again.
-    ("killed, kept", desired(), gone(keeper=9), Action.WAIT, "its keeper (process 9) starts it again"),
+    ("killed, kept", desired(), gone(keeper=9), Action.WAIT, "its watchdog (process 9) starts it again"),
     ("killed, keeper hangs", desired(), gone(keeper=9, down_for=21.0), Action.START, "without a last word"),
     ("killed, kept, file changed", desired(generation=OTHER), gone(keeper=9), Action.START, "changed since"),
     ("killed, kept, stopped", desired(control=STOPPED), gone(keeper=9), Action.IDLE, "stopped"),
@@ -167,10 +167,10 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
         desired(),
         gone(keeper=9, launch=launch(attempt=4), launched_process=None, launched_for=6.0, down_for=6.0),
         Action.WAIT,
-        "its keeper",
+        "its watchdog",
     ),
     # The driver of its group, which starts it again, is itself started by a keeper, after its own pause.
-    ("group killed", desired(), gone(keeper=9, group_starts_in=-1.0), Action.WAIT, "its group's keeper (process 9)"),
+    ("group killed", desired(), gone(keeper=9, group_starts_in=-1.0), Action.WAIT, "its group's watchdog (process 9)"),
     ("group pauses", desired(), gone(keeper=9, group_starts_in=40.0), Action.BACKOFF, "of its group is started again"),
     ("group pauses, no keeper", desired(), gone(group_starts_in=40.0), Action.BACKOFF, "again in 40 s"),
     ("group is up again", desired(), gone(keeper=9, group_starts_in=-5.0, down_for=60.0), Action.WAIT, "(process 9)"),
@@ -235,7 +235,7 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     # Somebody else.
     ("drained by hand", desired(), actual(**STRANGER), Action.WAIT, "is no driver"),
     ("drained by hand after a crash", desired(), gone(lease=lease(pid=77)), Action.WAIT, "process 77 on here"),
-    ("drained by hand, stopped", desired(control=STOPPED), gone(lease=lease(pid=77)), Action.IDLE, "drains"),
+    ("drained by hand, stopped", desired(control=STOPPED), gone(lease=lease(pid=77)), Action.IDLE, "once; no driver"),
     ("ends", desired(), actual(beat("failed")), Action.WAIT, "is ending"),
     ("does not end", desired(), actual(beat("failed"), heartbeat_age=61.0), Action.ROLL, "does not end"),
     (

@@ -48,7 +48,7 @@ def test_both_are_proven_and_what_is_not_published_is_named(stream: RealStream, 
     (waits,) = [each for each in result.notes if each.startswith(MAIN)]
     assert f"{MAIN} lacks 2 rows of branch ingest that are not published yet, offsets payments-0 [5, 7)" in waits
     stream.publish(fit=False)
-    assert any("2 rows are held at the gate: not fit" in each for each in audited(stream).notes)
+    assert any("2 rows are quarantined: not fit" in each for each in audited(stream).notes)
     stream.publish()
     result = audited(stream, full=True)
     assert (result.verdict, result.notes) == ("complete", [])

@@ -109,7 +109,7 @@ def test_killed_at_each_step(world: DiscardWorld, name: str) -> None:
         world.discard()
     world.lose_state()
     if name == "discard_after_commit":
-        with pytest.raises(FrazilError, match="nothing is held"):
+        with pytest.raises(FrazilError, match="no rows are quarantined"):
             world.discard()
     else:
         if name != "inside_hold":
@@ -234,16 +234,16 @@ class TestReplay:
 class TestRefusals:
     def test_nothing_is_held(self, world: DiscardWorld) -> None:
         world.land(1)
-        with pytest.raises(FrazilError, match="nothing is held at its gate"):
+        with pytest.raises(FrazilError, match="no rows are quarantined"):
             world.discard()
         world.publish_gated()
-        with pytest.raises(FrazilError, match="nothing is held at its gate"):
+        with pytest.raises(FrazilError, match="no rows are quarantined"):
             plan_discard(world.spec, world.settings, world.catalog(), "x", "y")
 
     def test_no_gate(self, tmp_path: Path) -> None:
         world = BranchWorld(tmp_path / "home")
         world.land(1)
-        with pytest.raises(FrazilError, match="has no gate"):
+        with pytest.raises(FrazilError, match="publishes nothing by contract"):
             plan_discard(world.spec, world.settings, world.catalog(), "x", "y")
 
     def test_rows_that_do_not_say_whose_they_are(self, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ class TestRelease:
 
     def test_nothing_is_held(self, world: BranchWorld) -> None:
         world.land(1)
-        with pytest.raises(FrazilError, match="nothing is held at its gate"):
+        with pytest.raises(FrazilError, match="no rows are quarantined"):
             let_go(world)
         assert world.rows() == Counter()
 
@@ -182,7 +182,7 @@ class TestRelease:
             let_go(world)
         world.lose_state()
         if name == "publish_after_commit":
-            with pytest.raises(FrazilError, match="nothing is held"):
+            with pytest.raises(FrazilError, match="no rows are quarantined"):
                 let_go(world)
         else:
             assert world.rows() == Counter()
@@ -338,7 +338,7 @@ class TestMovedBranch:
         bad = self.held_and_moved(world, contract)
         before = world.rows()
         again = self.land_again(world)
-        with pytest.raises(FrazilError, match="nothing is held at its gate"):
+        with pytest.raises(FrazilError, match="no rows are quarantined"):
             let_go(world)
         contract.bad = set()
         assert publish(world, contract).became == "published"

@@ -105,7 +105,7 @@ def test_a_release_publishes_what_is_held_once(processes: Processes, step: str) 
     assert processes.world.rows() == Counter(bad if done else [])
     assert (processes.state.held is None, processes.state.generation) == (done, int(done))
     if done:
-        assert "nothing is held at its gate" in processes.command(*release, expect=1)
+        assert "no rows are quarantined" in processes.command(*release, expect=1)
     else:
         processes.command(*release)
     assert (processes.world.rows(), processes.state) == (Counter(bad), Gate(1))

@@ -132,7 +132,7 @@ def test_expectations_keep_every_digit(tmp_path: Path) -> None:
         ),
         (
             "cases:\n  - name: a\n    records: [{value: 1}]\n  - name: a\n    records: [{value: 1}]\n",
-            "4: cases[1].name: the name 'a' stands here twice",
+            "4: cases[1].name: the name 'a' is here twice",
         ),
         (
             "cases:\n  - name: a\n    records:\n      - {value: 1, offset: 3}\n      - {value: 2, offset: 3}\n",

@@ -280,7 +280,7 @@ def test_what_drains_the_stream_is_no_driver(world: World) -> None:
     lease.acquire(above=0)
     try:
         for action in ("start", "restart", "roll", "ensure_running", "resume", "stop", "pause"):
-            with pytest.raises(FrazilError, match=r"is drained by process .* which is no driver"):
+            with pytest.raises(FrazilError, match=r"is landed by process .* which is no driver"):
                 getattr(world.control(), action)(*WHY)
         assert world.living() == []
     finally:

@@ -192,7 +192,7 @@ def test_a_subject_of_a_registry_gives_a_stream(subject: str, named: str | None)
     text = stream_yaml(subject_stream(version, "t", "s", "landing.s"))
     spec = StreamSpec.model_validate(yaml.safe_load(text))
     assert (spec.decode.format, spec.decode.schema_source, spec.decode.subject) == ("protobuf", "registry", named)
-    assert f"# Columns are from the registry: subject {subject}, which stands at version 3 (id 12):" in text
+    assert f"# Columns are from the registry: subject {subject}, which is at version 3 (id 12):" in text
     assert " n int" in text
 
 

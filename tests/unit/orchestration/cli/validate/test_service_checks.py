@@ -188,7 +188,7 @@ def test_one_that_is_configured_is_asked_whether_it_answers(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("spec", "verdict", "said"),
     [
-        (registry_stream(), "ok", "subject payments-value stands at version 3, AVRO, id 7"),
+        (registry_stream(), "ok", "subject payments-value is at version 3, AVRO, id 7"),
         (registry_stream("protobuf"), "wrong", "version 3, AVRO, id 7; decode.value is protobuf"),
         (
             registry_stream(topics=("refunds",)),
@@ -198,7 +198,7 @@ def test_one_that_is_configured_is_asked_whether_it_answers(tmp_path: Path) -> N
         (
             registry_stream(topics=("refunds",), subject="payments-value"),
             "ok",
-            "subject payments-value stands at version 3",
+            "subject payments-value is at version 3",
         ),
         (
             registry_stream("json", schema="table", key=KEY),
@@ -208,7 +208,7 @@ def test_one_that_is_configured_is_asked_whether_it_answers(tmp_path: Path) -> N
         (
             registry_stream("json", schema="table", key=KEY | {"subject": "payments-value"}),
             "ok",
-            "subject payments-value stands",
+            "subject payments-value is at",
         ),
     ],
 )
