@@ -9,7 +9,8 @@ import pytest
 
 from tests.docs.comparison import difference, masked
 from tests.docs.page import Command, File, read_page
-from tests.docs.reader import Reader
+from tests.docs.reader import ROOT, Reader
+from tests.docs.statements import ENGINES, python_blocks, statements
 
 PAGE = """\
 # Page
@@ -141,7 +142,7 @@ def test_names_the_command_whose_output_or_status_differs(tmp_path: Path, comman
 NOT_TYPED = {
     "certify": "takes minutes; tests/integration/test_certify.py runs it",
     "connect-api": "runs until it is ended; tests/integration/test_connect_api.py asks it",
-    "erase-a-person": "Spark's SQL in a shell",
+    "erase-a-person": "Spark's SQL; tests/integration/test_documented_sql.py runs it",
     "rotate-secrets": "restarts all drivers",
     "several-machines": "several machines",
     "take-over-from-connect": "typed in get-started/from-kafka-connect, beside a real sink",
@@ -161,3 +162,47 @@ def _code(page: Path) -> list[str]:
     """Lines of a page's blocks that are not typed."""
     blocks = re.findall(r"^```([\w-]*)[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [line for language, block in blocks if language in ("", "bash") for line in block.splitlines()]
+
+
+def test_sql_names_its_engine() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    unknown = [(each.page.name, each.line) for page in pages for each in statements(page) if each.engine not in ENGINES]
+    assert not unknown
+
+
+def test_python_of_pages_compiles() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        for block in python_blocks(page):
+            compile(block, str(page), "exec")
+
+
+def test_finds_statements_with_their_engines(tmp_path: Path) -> None:
+    text = """\
+```sql
+SELECT 0
+```
+
+<!-- sql: duckdb -->
+
+```sql
+SELECT 1;   -- one; or two
+SELECT
+  2
+```
+
+```python
+spark.sql("SELECT 3")
+```
+
+```
+frazil shell -c 'sql("SELECT 4")'
+```
+"""
+    found = statements(written(tmp_path, text))
+    assert [(each.line, each.engine, each.text) for each in found] == [
+        (2, "", "SELECT 0"),
+        (8, "duckdb", "SELECT 1"),
+        (8, "duckdb", "SELECT\n  2"),
+        (14, "spark", "SELECT 3"),
+        (18, "spark", "SELECT 4"),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
@@ -19,6 +20,9 @@ from jobs.config.documents.secrets import scalar_text
 from jobs.config.values.partitioning import PartitionExpr, parse_partition_expr
 from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.tokens import SchemaTextError
+
+# Between the columns of a list, as one schema text.
+_JOINT = ", "
 
 
 def _stream_id(value: str) -> str:
@@ -57,20 +61,48 @@ def schema_text(value: object) -> str:
     columns = [item.strip().rstrip(",") for item in items if isinstance(item, str)]
     if len(columns) != len(items):
         raise ValueError("must be the columns as text, or a list of texts with one column each")
-    text = str(value) if isinstance(value, str) else ", ".join(columns)
+    text = str(value) if isinstance(value, str) else _JOINT.join(columns)
     try:
         parse_schema(text)
     except SchemaTextError as error:
-        ends = [len(", ".join(columns[:end])) for end in range(1, len(columns) + 1)]
-
-        def place(position: int) -> LineInText | int:
-            if isinstance(value, str):
-                # Something missing at the end is reported in the line of the last word, not in the line below.
-                return LineInText(text.count("\n", 0, min(position, len(text.rstrip()))))
-            return next((index for index, end in enumerate(ends) if position <= end), max(len(columns) - 1, 0))
-
-        raise problems_at([((place(each.position),), each.message) for each in (error, *error.further)]) from None
+        mistakes = (error, *error.further)
+        listed = not isinstance(value, str)
+        found = _in_list(columns, mistakes) if listed else [_in_text(text, each) for each in mistakes]
+        raise problems_at(found) from None
     return text
+
+
+def _in_text(text: str, mistake: SchemaTextError) -> Problem:
+    # Something missing at the end is reported in the line of the last word, not in the line below.
+    return (LineInText(text.count("\n", 0, min(mistake.position, len(text.rstrip())))),), mistake.message
+
+
+def _in_list(columns: list[str], mistakes: Iterable[SchemaTextError]) -> list[Problem]:
+    """Problems at the columns of a list, with positions within the column's own text.
+
+    A column that does not end, such as `amount decimal(12`, is wrong by itself. In the joined text, the column after it
+    would be.
+    """
+    alone = [((index,), each.message) for index, column in enumerate(columns) for each in _mistakes(column)]
+    return alone or [_in_joined(columns, each) for each in mistakes]
+
+
+def _mistakes(text: str) -> tuple[SchemaTextError, ...]:
+    try:
+        parse_schema(text)
+    except SchemaTextError as error:
+        return (error, *error.further)
+    return ()
+
+
+def _in_joined(columns: list[str], mistake: SchemaTextError) -> Problem:
+    start = 0
+    for index, column in enumerate(columns):
+        if mistake.position <= start + len(column) or index == len(columns) - 1:
+            place = SchemaTextError(mistake.problem, text=column, position=mistake.position - start, word=mistake.word)
+            return (index,), place.message
+        start += len(column) + len(_JOINT)
+    return (0,), mistake.message
 
 
 def _partition_expr(value: object) -> PartitionExpr:

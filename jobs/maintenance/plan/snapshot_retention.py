@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -59,6 +61,20 @@ class ExpiryCutoff:
     oldest_going: datetime | None = None
 
 
+def without_age_limit(table: str, branch: str) -> str:
+    """The command that takes the age limits of a branch away, and leaves it at its snapshot.
+
+    Spark's `REPLACE BRANCH` would keep the limits, and without a version it moves the branch to the head of main.
+    """
+    name = json.dumps(branch)
+    statements = (
+        f"table = catalog.load_table({json.dumps(table)})",
+        f"head = table.refs()[{name}].snapshot_id",
+        f"table.manage_snapshots().create_branch(head, {name}).commit()",
+    )
+    return f"frazil shell -c {shlex.quote('; '.join(statements))}"
+
+
 def expiry_cutoff(
     metadata: TableMetadata,
     policy: Expire,
@@ -93,7 +109,7 @@ def expiry_cutoff(
                 raise FrazilError(
                     f"table {table}: its branch {branch} has an age limit of its own, {ref.max_snapshot_age_ms} ms, by "
                     f"which Iceberg would take snapshots that are needed by {held[0].what}. Nothing expired.",
-                    fix=f"in Spark: ALTER TABLE {table} REPLACE BRANCH {branch}, which sets none",
+                    fix=without_age_limit(table, branch),
                 )
         head = metadata.snapshot_by_id(ref.snapshot_id)
         lives = timedelta(milliseconds=ref.max_ref_age_ms) if ref.max_ref_age_ms is not None else None
@@ -101,7 +117,7 @@ def expiry_cutoff(
             raise FrazilError(
                 f"table {table}: its branch {branch}, which a stream writes, has an age limit of its own, "
                 f"{ref.max_ref_age_ms} ms, by which Iceberg would drop it. Nothing expired.",
-                fix=f"in Spark: ALTER TABLE {table} REPLACE BRANCH {branch}, which sets none",
+                fix=without_age_limit(table, branch),
             )
     stay = kept_snapshots(metadata, older_than, policy.min_snapshots, now)
     gone = [snapshot_time(snapshot) for snapshot in metadata.snapshots if snapshot.snapshot_id not in stay]

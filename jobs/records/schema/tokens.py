@@ -28,6 +28,7 @@ class SchemaTextError(FrazilError):
         word: The offending word; empty at the end of the text.
 
     Attributes:
+        problem: What is wrong, without the place.
         further: Later mistakes in the same text.
     """
 
@@ -36,6 +37,7 @@ class SchemaTextError(FrazilError):
         column = position - (text.rfind("\n", 0, position) + 1) + 1
         place = f"column {column}" if line == 1 else f"line {line}, column {column}"
         super().__init__(f"The schema text is wrong at {place}: {problem}", fix=fix)
+        self.problem: str = problem
         self.position: int = position
         self.word: str = word
         self.further: tuple[SchemaTextError, ...] = ()

@@ -49,7 +49,8 @@ class LazyCommands(click.Group):
         """The command that is typed; a name that is none comes with the nearest ones."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
-            near = get_close_matches(name, known)
+            # The nearest name to `help` would be that of another command.
+            near = get_close_matches(name, known) if name != "help" else []
             ctx.fail(f"No such command '{name}'. {_did_you_mean(near) if near else f'{ctx.command_path} --help'}")
         return super().resolve_command(ctx, args)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def sql_session(settings: Settings, command: str) -> Iterator[SessionOnDemand]:
+def sql_session(settings: Settings, command: str, conf: Mapping[str, str] | None = None) -> Iterator[SessionOnDemand]:
     """Spark session for a command, started on demand. A failed start is not retried.
 
     Args:
         settings: Settings of the deployment.
         command: Name of the command, such as `check`; the log is then `spark/check.log` in the state folder.
+        conf: Settings of Spark that `spark.conf` may override.
     """
 
     def start() -> SparkSession:
@@ -34,7 +35,7 @@ def sql_session(settings: Settings, command: str) -> Iterator[SessionOnDemand]:
         resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
         with deferred_signals():
             log = settings.state / "spark" / f"{command}.log"
-            return start_session(settings, f"frazil {command}", work="sql", output=log)
+            return start_session(settings, f"frazil {command}", work="sql", conf=conf, output=log)
 
     try:
         yield SessionOnDemand(start, again=False)

@@ -213,6 +213,7 @@ def _add_file_stream(new: NewDeployment, file: Path, topic: str, rules: Inferenc
             f"{file}: no line is a JSON object with a field.", fix="name a file with one JSON object a line"
         )
     said = [f"Inferred on {datetime.now(UTC):%Y-%m-%d} from {looked.seen.count:,} records of {file.name}."]
+    said += looked.others()
     columns = list(column_lines(found, looked.examples))
     described = NewStream(stream, topic, "json", columns, _table(stream), said, time_column(found.schema))
     new.files[f"{STREAMS_FOLDER}/{stream}.yaml"] = stream_yaml(described)

@@ -21,6 +21,10 @@ from orchestration.cli.common.terminal import stderr_console
 from resources.deployment import Deployment
 
 _NO_TABLE = "NAMESPACE.TABLE"
+# Spark's own SQL has neither branches and tags nor partition fields and write orders of Iceberg.
+_SQL_OF_ICEBERG = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
+# PySpark's loggers of a failed statement. They print its stack trace as one long line of JSON, before the traceback.
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @click.command()
@@ -29,21 +33,29 @@ _NO_TABLE = "NAMESPACE.TABLE"
 def shell(ctx: click.Context, command: str | None) -> None:
     """Open Python with `spark`, a session of PySpark whose current catalog is the deployment's.
 
-    `sql` is spark.sql, `catalog` is PyIceberg's catalog, and times are in UTC. IPython is used if it is installed. The
-    session may write; `frazil query` only reads, and needs no JVM.
+    `sql` is spark.sql with Iceberg's extensions, `catalog` is PyIceberg's catalog, and times are in UTC. IPython is
+    used if it is installed. The session may write; `frazil query` only reads, and needs no JVM.
     """
     deployment: Deployment = ctx.obj
     settings = deployment.prepared_settings()
-    with connect_catalog(settings) as catalog, sql_session(settings, "shell") as session:
+    with connect_catalog(settings) as catalog, sql_session(settings, "shell", _SQL_OF_ICEBERG) as session:
         if command is None:
             stderr_console().print("Starting Spark …", markup=False)
         spark = session.get()
+        _silence_loggers()
         use_catalog(spark, settings)
         spark.catalog.setCurrentCatalog(settings.catalog.name)
         names = {"__name__": "__main__", "spark": spark, "sql": spark.sql, "catalog": catalog}
         if command is not None:
             ctx.exit(run_code(command, names, settings))
         interact(names, banner(settings.catalog.name, _example_table(deployment, catalog)))
+
+
+def _silence_loggers() -> None:
+    from pyspark.logger import PySparkLogger
+
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def run_code(text: str, names: dict[str, Any], settings: Settings) -> int:

@@ -111,7 +111,7 @@ def _refuse_mixed(
     selection: SnapshotSelection, name: str | None, fix: str, *, listed: bool, deleted: bool, makes: bool
 ) -> None:
     if listed == (name is not None) or (listed and deleted):
-        raise FrazilError("one of: a name, or --list; or a name with --delete.", fix=fix)
+        raise FrazilError("Give a name, or --list, or a name with --delete.", fix=fix)
     if (listed or deleted) and (makes or selection.given):
         raise FrazilError("--list and --delete go with nothing else.", fix=fix)
 

@@ -317,8 +317,15 @@ def test_a_problem_in_a_list_of_columns_is_placed_at_the_column() -> None:
     schema = "  schema:\n    - id string not null,\n    - amount decimal(12,2)\n    - at timestampt\n"
     text = GOOD[: GOOD.index("  schema")] + schema + GOOD[GOOD.index("table:") :]
     (problem,) = problems_of(text)
-    assert problem.startswith("streams/payments.yaml:10: decode.schema[2]: ")
+    assert problem.startswith("streams/payments.yaml:10: decode.schema[2]: The schema text is wrong at column 4: ")
     assert "timestamptz" in problem
+
+
+def test_a_column_of_a_list_that_does_not_end_is_placed_at_its_end() -> None:
+    schema = "  schema:\n    - id string not null\n    - amount decimal(12\n    - at timestamptz\n"
+    text = GOOD[: GOOD.index("  schema")] + schema + GOOD[GOOD.index("table:") :]
+    place = "streams/payments.yaml:9: decode.schema[1]: The schema text is wrong at column "
+    assert problems_of(text)[0].startswith((f"{place}18: ", f"{place}19: "))
 
 
 def test_yaml_of_1_2_keeps_texts_as_they_are_written() -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 
 from jobs.base.errors import FrazilError
 from jobs.config.services.maintenance_policy import Expire
-from jobs.maintenance.plan.snapshot_retention import SnapshotHold, expiry_cutoff, snapshot_time
+from jobs.maintenance.plan.snapshot_retention import SnapshotHold, expiry_cutoff, snapshot_time, without_age_limit
 from jobs.maintenance.run.snapshot_holds import reader_holds
+from tests.helpers import landed_table
+from tests.helpers.landed_table import LandedTable
 from tests.unit.maintenance.snapshot_metadata import (
     HOUR,
     NAME,
@@ -175,7 +180,21 @@ def test_a_branch_that_a_stream_writes_is_not_left_to_an_age_limit() -> None:
     assert expiry_cutoff(metadata, policy, (), NOW, NAME).going
     with pytest.raises(FrazilError, match=r"branch ingest, which a stream writes.*would drop it") as refused:
         expiry_cutoff(metadata, policy, (), NOW, NAME, {"main", "ingest"})
-    assert "REPLACE BRANCH ingest" in (refused.value.fix or "")
+    assert refused.value.fix == without_age_limit(NAME, "ingest")
+
+
+@pytest.mark.parametrize("branch", ["main", "ingest", 'it\'s "mine"'])
+def test_the_command_that_takes_age_limits_away_leaves_a_branch_where_it_is(tmp_path: Path, branch: str) -> None:
+    landed = LandedTable(tmp_path)
+    head = landed.land((0, 0, 1))
+    limits = {"max_ref_age_ms": None if branch == "main" else 3_600_000, "max_snapshot_age_ms": 3_600_000}
+    landed.table.manage_snapshots().create_branch(head, branch, **limits).commit()
+    if branch != "main":
+        landed.land((0, 1, 2))
+    *command, code = shlex.split(without_age_limit(landed_table.NAME, branch))
+    assert command == ["frazil", "shell", "-c"]
+    exec(code, {"catalog": landed.catalog})
+    assert landed.table.refs()[branch] == SnapshotRef(snapshot_id=head, snapshot_ref_type=SnapshotRefType.BRANCH)
 
 
 def test_what_is_held_on_a_branch_stays_where_clocks_differ() -> None:

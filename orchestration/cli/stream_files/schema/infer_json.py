@@ -208,6 +208,10 @@ class LookedAtJson:
                     self._bytes_of_other = len(data)
                 self._counts.add_other(place)
 
+    def others(self) -> Iterator[str]:
+        """Sentences on records that are no JSON objects."""
+        return self._counts.sentences()
+
     def stream(self, topic: str, end: str, stream: str, table: str, rules: InferenceRules) -> NewStream:
         """Build the topic's stream.
 
@@ -235,5 +239,5 @@ class LookedAtJson:
 
     def _told(self, topic: str, end: str) -> Iterator[str]:
         yield self._counts.opening(topic, end, f"{self.seen.count:,} are JSON objects")
-        yield from self._counts.sentences()
+        yield from self.others()
         yield "Records that were not looked at may differ. `not null` behind a column refuses records without it."

@@ -60,7 +60,7 @@ def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, 
     spec, settings = deployment.stream(stream), deployment.settings()
     selection = parse_snapshot_selection(spec, fix, **selected)
     if selection.given == (row is not None):
-        raise FrazilError("a record, a row, a time or a snapshot: one of them.", fix=fix)
+        raise FrazilError("Name a record, a row, a time or a snapshot: one of them.", fix=fix)
     with translate_errors(settings, stream), opened_catalog(settings, stream) as catalog:
         tables = load_stream_tables(spec, settings, catalog, asked=selection.table, branch=selection.branch)
         found = _found(tables, selection, row)

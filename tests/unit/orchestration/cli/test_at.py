@@ -311,7 +311,7 @@ def test_a_stream_that_writes_a_branch_and_is_published(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "a record, a row, a time or a snapshot: one of them"),
+        ([], "Name a record, a row, a time or a snapshot: one of them"),
         (["--partition", "0"], "a record is named by --partition and --offset"),
         (["--partition", "0", "--offset", "1", "--snapshot", "5"], "one of them"),
         (["--snapshot", "5", "--row", "id = 'x'"], "one of them"),

@@ -48,6 +48,18 @@ def test_a_deployment_for_a_file_of_records_validates(tmp_path: Path) -> None:
     assert (folder / ".gitignore").read_text().splitlines()[-1] == "/.frazil/"
 
 
+def test_lines_that_are_no_json_object_are_counted_in_the_streams_file(tmp_path: Path) -> None:
+    text = '{"id": 1}\nno json\n{"id": 2}\n[3]\n'
+    folder = tmp_path / "lake"
+    shown = CliRunner().invoke(main, ["init", str(folder), "--records", str(records_file(tmp_path, text))])
+    assert shown.exit_code == 0, shown.output
+    (file,) = (folder / "streams").iterdir()
+    head = file.read_text().split("\nstream: ")[0].replace("\n# ", " ")
+    assert (
+        "from 2 records of Orders 2026.jsonl. Of another form: 2, which would become dead letters; the first at" in head
+    )
+
+
 def test_brokers_and_a_catalog_are_written_down(tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     options = ["--records", str(records_file(tmp_path)), "--brokers", "kafka.example.com:9092"]

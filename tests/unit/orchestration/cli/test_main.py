@@ -71,6 +71,7 @@ def test_a_command_without_a_group_is_shown_in_the_end(monkeypatch: pytest.Monke
     [
         (["staus"], "No such command 'staus'. Did you mean 'status', 'state' or 'start'?"),
         (["audti"], "No such command 'audti'. Did you mean 'audit'?"),
+        (["help"], "No such command 'help'. main --help"),
         (["xyzzy"], "No such command 'xyzzy'. main --help"),
         (["schema", "infr"], "No such command 'infr'. Did you mean 'infer'?"),
         (["mirror", "stats"], "No such command 'stats'. Did you mean 'status'?"),

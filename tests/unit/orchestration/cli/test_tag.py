@@ -139,8 +139,8 @@ def test_names_that_will_not_do(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "one of: a name, or --list"),
-        (["x", "--list"], "one of: a name, or --list"),
+        ([], "Give a name, or --list"),
+        (["x", "--list"], "Give a name, or --list"),
         (["--list", "--keep", "1d"], "go with nothing else"),
         (["x", "--delete", "--snapshot", "5"], "go with nothing else"),
         (["x", "--keep", "soon"], "--keep: that is no time"),
