@@ -9,10 +9,11 @@ from typing import Any
 
 from jobs.config.stream.models import StreamSpec
 from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets, SinkFloor
+from jobs.migration.sink_protocol.sink_floor import SinkFloor
 from jobs.migration.takeover.sink import Sink
 from jobs.migration.takeover.sink_kafka import ControlLog, SinkKafka
 from jobs.migration.takeover.takeover_refusal import ONE_COMMIT, TakeoverRefusedError
+from jobs.tables.commit.history.sink_record import ControlOffsets
 from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
 
 # Events below the floors that are read as well: they show how far the workers had read.

@@ -21,13 +21,14 @@ from jobs.clients.kafka.metadata import KafkaLog
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets, floor_text
+from jobs.migration.sink_protocol.sink_floor import floor_text
 from jobs.migration.takeover.sink import Sink, sink_of
 from jobs.migration.takeover.sink_kafka import SinkKafka
-from jobs.migration.takeover.takeover_record import TakeoverRecord, takeover_record
+from jobs.migration.takeover.takeover_record import record_of, recorded_sink
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError, refuse_running
 from jobs.streaming.operator.reset import existing_targets
 from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.tables.commit.history.sink_record import ControlOffsets, TakeoverRecord, takeover_record
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.protocol.target import Target
@@ -188,7 +189,7 @@ def hand_back(
 
 
 def _sink_of_group(record: TakeoverRecord | None, group: str, control_topic: str | None) -> Sink | None:
-    known = record.sink if record else None
+    known = recorded_sink(record) if record else None
     if known is not None and group in (known.offset_group, known.member_group, known.event_group):
         return replace(known, control_topic=control_topic or known.control_topic)
     if control_topic is None:
@@ -247,7 +248,7 @@ def _renew_floor(spec: StreamSpec, catalog: Catalog, plan: HandBack, name: str, 
     properties: dict[str, str] = {}
     if name == spec.coordinator:
         # The record names the sink that gets the position. The stream may have it from another one.
-        record = TakeoverRecord.of(sink, time.time(), by, plan.floor)
+        record = record_of(sink, time.time(), by, plan.floor)
         properties = msgspec.structs.replace(record, handed_back=record.at).properties(spec.stream)
 
     def attempt() -> None:

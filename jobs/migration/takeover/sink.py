@@ -7,14 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
-from jobs.migration.sink_protocol.sink_floor import floor_key
-
-Generation = Literal["apache", "tabular"]
+from jobs.tables.commit.history.sink_record import Generation, floor_key
 
 # Both call their class IcebergSinkConnector.
 _PACKAGES: tuple[tuple[str, Generation], ...] = (

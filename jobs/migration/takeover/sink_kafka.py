@@ -20,8 +20,8 @@ from jobs.config.services.kafka_options import connection_options
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.migration.sink_protocol.control_events import ControlEvent, decode_event
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets
 from jobs.migration.takeover.sink import broker_addresses
+from jobs.tables.commit.history.sink_record import ControlOffsets
 from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
 
 T = TypeVar("T")

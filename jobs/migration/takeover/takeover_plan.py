@@ -15,7 +15,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
 from jobs.migration.connect_worker import ConnectWorker
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets, sink_floor
+from jobs.migration.sink_protocol.sink_floor import sink_floor
 from jobs.migration.takeover.completion_plan import PassedOver, TableCompletion, plan_tables
 from jobs.migration.takeover.control_topic import ControlFacts, read_control_topic, refuse_other_brokers
 from jobs.migration.takeover.sink import Sink
@@ -24,9 +24,10 @@ from jobs.migration.takeover.start_stamp import stands_at
 from jobs.migration.takeover.stopped_sink import connector_obstacle, member_obstacle
 from jobs.migration.takeover.stream_start import PartitionStart, check_group, plan_partitions
 from jobs.migration.takeover.table_completion import read_table_facts
-from jobs.migration.takeover.takeover_record import refuse_second_stream, takeover_record, written_tables
+from jobs.migration.takeover.takeover_record import answers_since, refuse_second_stream, written_tables
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.sink_record import ControlOffsets, takeover_record
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.write.table_creation import refuse_format
 
@@ -132,8 +133,7 @@ def plan_in_catalog(
     floors = {name: sink_floor(table.metadata, sink.floor_key) for name, table in tables.items() if table}
     coordinator = existing_table(catalog, spec.coordinator)
     record = takeover_record(coordinator.metadata, spec.stream) if coordinator is not None else None
-    answers_since = record.answers_since(sink) if record is not None else {}
-    facts = read_control_topic(sink, kafka, floors, answers_since, on_read)
+    facts = read_control_topic(sink, kafka, floors, answers_since(record, sink), on_read)
     # A sink that runs commits while its topic is read, so group and topic may differ for a moment.
     trust_group = request.trust_group or obstacle is not None
     partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=trust_group)

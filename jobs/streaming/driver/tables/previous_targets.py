@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 
-import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.base.system.typed_json import decode_json
 from jobs.clients.kafka.metadata import KafkaLog
-from jobs.clients.state_store.documents import DAMAGED
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.history.parked_places import parked_id
+from jobs.tables.commit.history.sink_record import SINK_OFFSETS, takeover_record
 from jobs.tables.commit.history.stamp_history import as_written, history
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.errors import GapError, MirrorTableError
@@ -27,11 +24,6 @@ from jobs.tables.commit.stamp.offsets import (
 )
 from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
-
-SINK_OFFSETS = "kafka.connect.offsets."
-"""Prefix of the keys in snapshot summaries under which an Iceberg sink keeps the offsets of its control topic."""
-TAKEOVER_PREFIX = "frazil.takeover."
-"""Prefix of the property of a coordinator with the record of a stream's takeover, see `jobs.migration.takeover`."""
 
 
 def refuse_passing_over(
@@ -62,23 +54,13 @@ def refuse_passing_over(
         )
 
 
-class _HandBack(msgspec.Struct, frozen=True):
-    """Part of a takeover's record that tells whether the sink got the position back."""
-
-    connector: str
-    offset_group: str
-    handed_back: float | None = None
-
-
 def refuse_handed_back(stream: str, coordinator: TableMetadata) -> None:
     """Refuse to land after `frazil offsets --commit-to-group`, as the sink lands the same records.
 
     Raises:
         GapError: The stream gave its position back, and has not taken over again.
     """
-    record: _HandBack | None = None
-    with contextlib.suppress(*DAMAGED):
-        record = decode_json(coordinator.properties.get(f"{TAKEOVER_PREFIX}{stream}", ""), _HandBack)
+    record = takeover_record(coordinator, stream)
     if record is not None and record.handed_back is not None:
         raise GapError(
             f"stream {stream} gave its position back to connector {record.connector} (group {record.offset_group}). "

@@ -14,8 +14,8 @@ from jobs.migration.sink_protocol.control_events import ControlEvent, Progress
 from jobs.migration.takeover.sink import sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog
 from jobs.migration.takeover.takeover_plan import TakeoverRequest, plan_takeover
-from jobs.migration.takeover.takeover_record import takeover_record
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
+from jobs.tables.commit.history.sink_record import takeover_record
 from jobs.tables.commit.stamp.errors import GapError
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.memory_sink import SinkAndStream
