@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -24,10 +24,16 @@ from jobs.migration.takeover.start_stamp import stands_at
 from jobs.migration.takeover.stopped_sink import connector_obstacle, member_obstacle
 from jobs.migration.takeover.stream_start import PartitionStart, check_group, plan_partitions
 from jobs.migration.takeover.table_completion import read_table_facts
-from jobs.migration.takeover.takeover_record import answers_since, refuse_second_stream, written_tables
+from jobs.migration.takeover.takeover_record import answers_since, is_of, refuse_second_stream, written_tables
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
+from jobs.streaming.driver.context.source_topics import coordinator_stamp
 from jobs.tables.commit.history.branch import existing_table
-from jobs.tables.commit.history.sink_record import ControlOffsets, takeover_record
+from jobs.tables.commit.history.sink_record import (
+    ControlOffsets,
+    TakeoverRecord,
+    commits_since_takeover,
+    takeover_record,
+)
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.write.table_creation import refuse_format
 
@@ -63,6 +69,7 @@ class TakeoverPlan:
         obstacle: Why it cannot be done now; None if it can.
         passing: The obstacle passes by itself if the sink's tasks have ended: Kafka forgets their memberships.
         position_set: The stream stands at these offsets already.
+        restarted: The sink has committed since the stream took over from it.
         tags: Name of the tag on the sink's last snapshot, by table.
     """
 
@@ -75,6 +82,7 @@ class TakeoverPlan:
     obstacle: FrazilError | None = None
     passing: bool = False
     position_set: bool = False
+    restarted: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -140,8 +148,13 @@ def plan_in_catalog(
     # Loaded again: if the sink runs, the tables must not be older than its topic and its groups.
     names = dict.fromkeys([*tables, *facts.tables])
     tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in names}
-    start = {partition.partition: partition.start for partition in partitions}
     written = {name: table for name in written_tables(spec, names) if (table := tables[name]) is not None}
+    restarted = _is_restarted(sink, record, written)
+    if restarted and (newest := coordinator_stamp(spec, catalog)) is not None:
+        # Both have landed what lies below the other's position.
+        ahead = newest.position
+        partitions = tuple(replace(at, start=max(at.start, ahead.get(at.partition, 0))) for at in partitions)
+    start = {partition.partition: partition.start for partition in partitions}
     refuse_second_stream(spec, sink, catalog, written, {partition.topic for partition in start})
     table_facts = {name: read_table_facts(name, table, sink, facts) for name, table in tables.items()}
     completions = plan_tables(sink, facts, table_facts, request.passed_over)
@@ -149,11 +162,25 @@ def plan_in_catalog(
         table = tables[completion.table]
         if table is not None and (completion.files or completion.left_out):
             refuse_format(table.metadata, completion.table)
-    position_set = stands_at(spec, sink, catalog, start)
-    notes = tuple(_notes(spec, sink, facts, completions, row_tables, with_worker=request.worker is not None))
+    position_set = stands_at(spec, sink, catalog, start, restarted=restarted)
+    notes = [*_notes(spec, sink, facts, completions, row_tables, with_worker=request.worker is not None)]
+    if restarted:
+        notes.append(
+            f"Connector {sink.name} has committed since stream {spec.stream} took over from it. Records that both have "
+            f"landed stand twice; frazil audit {spec.stream} names them."
+        )
     return TakeoverPlan(
-        spec.stream, sink, partitions, completions, facts.log.end, notes, obstacle, running is None, position_set
+        *(spec.stream, sink, partitions, completions, facts.log.end, tuple(notes), obstacle, running is None),
+        position_set=position_set,
+        restarted=restarted,
     )
+
+
+def _is_restarted(sink: Sink, record: TakeoverRecord | None, tables: Mapping[str, Table]) -> bool:
+    """Whether the sink of the stream's last takeover has committed to a table of the stream since."""
+    if record is None or not is_of(record, sink):
+        return False
+    return any(commits_since_takeover(table.metadata, record) for table in tables.values())
 
 
 def _check_stream(spec: StreamSpec, sink: Sink, tables: Mapping[str, Table | None]) -> None:

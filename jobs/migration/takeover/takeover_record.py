@@ -7,6 +7,7 @@ takeover of a second stream finds the record there.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -24,11 +25,13 @@ from jobs.tables.commit.stamp.errors import CommitRefusedError
 _COORDINATOR_PREFIX = "frazil.takeover-coordinator."
 
 
-def record_of(sink: Sink, at: float, by: str, control_end: ControlOffsets | None = None) -> TakeoverRecord:
-    """The record of a takeover from a sink."""
+def record_of(
+    sink: Sink, at: float, by: str, control_end: ControlOffsets, floor: ControlOffsets = MappingProxyType({})
+) -> TakeoverRecord:
+    """The record of a takeover from a sink; the arguments are attributes of `TakeoverRecord`."""
     groups = (sink.member_group, sink.offset_group, sink.event_group)
-    end = dict(control_end or {})
-    return TakeoverRecord(sink.name, sink.generation, *groups, sink.control_topic, at, by, control_end=end)
+    known = (sink.name, sink.generation, *groups, sink.control_topic, at, by)
+    return TakeoverRecord(*known, control_end=dict(control_end), floor=dict(floor))
 
 
 def is_of(record: TakeoverRecord, sink: Sink) -> bool:

@@ -12,9 +12,10 @@ from typing import Literal
 
 import msgspec
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from jobs.base.system.typed_json import decode_json
+from jobs.tables.commit.history.lineage import ancestors
 
 SINK_OFFSETS = "kafka.connect.offsets."
 """Prefix of the keys in snapshot summaries under which an Iceberg sink keeps the offsets of its control topic."""
@@ -55,6 +56,8 @@ class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         by: Who took over, and why.
         handed_back: When the sink got the position back, seconds since 1970; None if it did not.
         control_end: End of the control topic at the last hand-back: next offsets by its partitions.
+        floor: End of the control topic at the takeover. A later commit of the sink has a higher offset. Empty in
+            records of earlier versions.
     """
 
     connector: str
@@ -67,6 +70,7 @@ class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str
     handed_back: float | None = None
     control_end: dict[int, int] = msgspec.field(default_factory=dict)
+    floor: dict[int, int] = msgspec.field(default_factory=dict)
 
     def properties(self, stream: str) -> dict[str, str]:
         """As properties of the stream's coordinator table."""
@@ -79,3 +83,28 @@ def takeover_record(metadata: TableMetadata, stream: str) -> TakeoverRecord | No
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         return decode_json(text, TakeoverRecord) if text else None
     return None
+
+
+def is_commit_since_takeover(snapshot: Snapshot, record: TakeoverRecord) -> bool:
+    """Whether a snapshot is a commit that the sink made after the takeover.
+
+    The sink's own offsets decide, not clocks: a copy of an earlier summary has offsets from before the takeover.
+    Compaction, and frazil's own snapshots with the sink's key, do not count.
+    """
+    if snapshot.summary is None or snapshot.summary.operation is Operation.REPLACE:
+        return False
+    if any(key.startswith("frazil.") for key in snapshot.summary.additional_properties):
+        return False
+    offsets = control_offsets(snapshot, floor_key(record.control_topic, record.event_group)) or {}
+    return any(at > record.floor.get(partition, 0) for partition, at in offsets.items())
+
+
+def commits_since_takeover(metadata: TableMetadata, record: TakeoverRecord) -> list[Snapshot]:
+    """Commits that the sink made after a takeover, oldest first; none if it was handed back or is not watched.
+
+    Args:
+        metadata: As the stream's branch has them.
+    """
+    if record.handed_back is not None or not record.floor:
+        return []
+    return [snapshot for snapshot in ancestors(metadata) if is_commit_since_takeover(snapshot, record)][::-1]
