@@ -75,6 +75,11 @@ class SinkKafka:
         """Addresses by which the brokers are reached, each as `host:port`."""
         return broker_addresses(self._bootstrap)
 
+    def reported_brokers(self) -> frozenset[str]:
+        """Addresses of all brokers as they report them, each as `host:port`."""
+        brokers = self._ask(lambda: self._admin.list_topics(timeout=self._timeout).brokers, "brokers")
+        return broker_addresses(",".join(f"{broker.host}:{broker.port}" for broker in brokers.values()))
+
     def members(self, group: str) -> int:
         """Number of members of a consumer group; 0 also if the group does not exist."""
 
