@@ -26,7 +26,10 @@ def refuse_handed_back(stream: str, coordinator: TableMetadata) -> None:
         raise GapError(
             f"stream {stream} gave its position back to connector {record.connector} (group {record.offset_group}). "
             "Both would land the same records.",
-            fix=f"frazil takeover {stream} --from-connect {record.connector}, which goes on where the connector ended",
+            fix=f"frazil takeover {stream} --from-connect {record.connector}, which goes on where the connector ended; "
+            "if its group was deleted since, set the offsets first: kafka-consumer-groups.sh --reset-offsets --group "
+            f"{record.offset_group} --topic TOPIC:PARTITION --to-offset OFFSET --execute (frazil offsets {stream} "
+            "shows those of the hand-back)",
         )
 
 
