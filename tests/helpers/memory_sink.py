@@ -40,6 +40,10 @@ class MemorySink:
         self.written: list[ControlEvent] = []
         self.policy: str | None = "delete"
         self.brokers: frozenset[str] = frozenset({"kafka:9092"})
+        self.reported: frozenset[str] = frozenset()
+
+    def reported_brokers(self) -> frozenset[str]:
+        return self.reported
 
     def members(self, group: str) -> int:
         return self.running.get(group, 0)

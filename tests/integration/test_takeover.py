@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from jobs.migration.takeover.takeover_plan import plan_takeover
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import seam_of
 from jobs.proof.lookup.tags import tags_of
+from jobs.streaming.driver.batch import batch
+from jobs.tables.commit.stamp.errors import SinkRestartedError
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import ROOT
@@ -282,3 +285,35 @@ def test_the_sink_goes_on_where_the_stream_ended(worlds: Worlds, spark: SparkSes
     pipeline.drain(spark)
     world.assert_joined()
     assert world.rows() == before + 2 * LATER
+
+
+def test_a_connector_that_is_started_again_beside_a_batch_stops_the_stream(
+    worlds: Worlds, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, pipeline = worlds["killed_before_announcement"], worlds["killed_before_announcement"].pipeline
+    if not tags_of(pipeline.table().metadata):
+        take_over_from_sink(pipeline.spec(), pipeline.settings(), world.request(), "tester", "trying it")
+        pipeline.drain(spark)
+    assert world.kafka().reported_brokers()
+    before, passed = world.rows(), batch.step
+
+    def start_sink(failpoint: str) -> None:
+        passed(failpoint)
+        if failpoint == "after_tasks" and world.rows() == before:
+            world.start()
+            wait_for(lambda: world.rows() > before, "a commit of the sink")
+            world.kill()
+
+    world.produce(LATER)
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, "step", start_sink)
+        with pytest.raises(SinkRestartedError, match=f"connector {world.connector} was started again"):
+            pipeline.drain(spark)
+    with pytest.raises(SinkRestartedError) as stopped:
+        pipeline.drain(spark)
+    before_sink = re.search(r"rollback_to_snapshot\('.+', (\d+)\)", stopped.value.fix or "")
+    assert before_sink is not None
+    pipeline.table().manage_snapshots().rollback_to_snapshot(int(before_sink[1])).commit()
+    pipeline.drain(spark)
+    world.assert_joined()
+    assert world.rows() == world.produced()

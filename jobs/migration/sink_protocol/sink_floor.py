@@ -11,26 +11,13 @@ partition is the highest of all ancestors.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from jobs.streaming.driver.tables.previous_targets import SINK_OFFSETS
 from jobs.tables.commit.history.lineage import ancestors
-
-ControlOffsets = Mapping[int, int]
-"""Next offset of each partition of a control topic."""
-
-
-def floor_key(control_topic: str, group: str) -> str:
-    """The key of snapshot summaries under which a sink keeps the offsets of its control topic.
-
-    Args:
-        group: Apache's sink: the Connect group. Tabular's: the control group.
-    """
-    return f"{SINK_OFFSETS}{control_topic}.{group}"
+from jobs.tables.commit.history.sink_record import ControlOffsets, control_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +54,11 @@ def sink_floor(metadata: TableMetadata, key: str) -> SinkFloor:
 
     Args:
         metadata: As the sink's branch has them.
-        key: See `floor_key`.
+        key: See `jobs.tables.commit.history.sink_record.floor_key`.
     """
     lineage = list(ancestors(metadata))
     ids = {snapshot.snapshot_id for snapshot in lineage}
-    with_key = [(snapshot, offsets) for snapshot in lineage if (offsets := _offsets(snapshot, key)) is not None]
+    with_key = [(snapshot, offsets) for snapshot in lineage if (offsets := control_offsets(snapshot, key)) is not None]
     highest: dict[int, int] = {}
     for _, offsets in with_key:
         highest |= {partition: max(at, highest.get(partition, 0)) for partition, at in offsets.items()}
@@ -80,7 +67,9 @@ def sink_floor(metadata: TableMetadata, key: str) -> SinkFloor:
     elsewhere = tuple(
         snapshot.snapshot_id
         for snapshot in metadata.snapshots
-        if snapshot.snapshot_id not in ids and _offsets(snapshot, key) is not None and _came_later(snapshot, newest)
+        if snapshot.snapshot_id not in ids
+        and control_offsets(snapshot, key) is not None
+        and _came_later(snapshot, newest)
     )
     # The first snapshot of a replaced table has no parent either, but a later sequence number.
     whole = not lineage or (lineage[-1].parent_snapshot_id is None and lineage[-1].sequence_number == 1)
@@ -100,8 +89,3 @@ def _came_later(snapshot: Snapshot, reference: Snapshot | None) -> bool:
 
 def _age_key(snapshot: Snapshot) -> tuple[int, int]:
     return snapshot.sequence_number or 0, snapshot.timestamp_ms
-
-
-def _offsets(snapshot: Snapshot, key: str) -> dict[int, int] | None:
-    text = snapshot.summary.additional_properties.get(key) if snapshot.summary else None
-    return {int(partition): int(at) for partition, at in json.loads(text).items()} if text else None

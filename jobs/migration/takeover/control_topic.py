@@ -9,10 +9,11 @@ from typing import Any
 
 from jobs.config.stream.models import StreamSpec
 from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets, SinkFloor
+from jobs.migration.sink_protocol.sink_floor import SinkFloor
 from jobs.migration.takeover.sink import Sink
 from jobs.migration.takeover.sink_kafka import ControlLog, SinkKafka
 from jobs.migration.takeover.takeover_refusal import ONE_COMMIT, TakeoverRefusedError
+from jobs.tables.commit.history.sink_record import ControlOffsets
 from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
 
 # Events below the floors that are read as well: they show how far the workers had read.
@@ -80,16 +81,27 @@ class ControlFacts:
 
 
 def refuse_other_brokers(spec: StreamSpec, sink: Sink, kafka: SinkKafka) -> None:
-    """Refuse a sink whose own configuration puts the control topic on other brokers than the stream's.
+    """Refuse a sink whose own configuration puts its topics, or the control topic, on other brokers than the stream's.
 
-    The addresses alone do not decide, as one cluster may be reached by several. So the stream's brokers must have no
-    trace of the sink either.
+    For the control topic the addresses alone do not decide, as one cluster may be reached by several. So the stream's
+    brokers must have no trace of the sink either. A trace proves nothing for its topics: the sink commits their offsets
+    where the control topic is.
 
     Raises:
-        TakeoverRefusedError: The control topic is on other brokers.
+        TakeoverRefusedError: They are on other brokers.
     """
-    topic = sink.control_topic
-    if not sink.control_brokers or sink.control_brokers & kafka.brokers:
+    topic, source, own = sink.control_topic, sink.source_brokers, ",".join(sorted(kafka.brokers))
+    if source and not source & (kafka.brokers | kafka.reported_brokers()):
+        raise TakeoverRefusedError(
+            f"connector {sink.name} reads its topics from {','.join(sorted(source))} "
+            f"(consumer.override.bootstrap.servers). Stream {spec.stream} reads from {own}, "
+            "where topics of these names may hold other records.",
+            fix="name the connector's brokers in kafka.bootstrap_servers; if both addresses are of the same brokers, "
+            f"name the sink instead of the worker: frazil takeover {spec.stream} --from-connect {sink.name} --group "
+            f"{sink.offset_group} --control-topic {topic}",
+        )
+    # Without addresses of its own, the control topic is on the worker's brokers, which are unknown.
+    if sink.control_brokers & kafka.brokers or not (sink.control_brokers or source):
         return
     log = kafka.control_log(topic)
     if log is not None:
@@ -103,12 +115,13 @@ def refuse_other_brokers(spec: StreamSpec, sink: Sink, kafka: SinkKafka) -> None
         if any(event.group == sink.event_group for event in kafka.events(topic, recent)):
             return
     control_brokers = ",".join(sorted(sink.control_brokers))
+    place = f"{control_brokers} (iceberg.kafka.bootstrap.servers)" if control_brokers else "the worker's brokers"
     raise TakeoverRefusedError(
-        f"connector {sink.name} keeps control topic {topic} on {control_brokers} (iceberg.kafka.bootstrap.servers). "
-        f"Stream {spec.stream} reads from {','.join(sorted(kafka.brokers))}, which have no event of the connector. "
+        f"connector {sink.name} keeps control topic {topic} on {place}. "
+        f"Stream {spec.stream} reads from {own}, which have no event of the connector. "
         "Announced files are read from the stream's brokers only.",
         fix="let the connector commit once and stop it; write the next offsets of kafka-consumer-groups.sh --describe "
-        f"--group {sink.offset_group} --bootstrap-server {control_brokers} in source.start of "
+        f"--group {sink.offset_group} --bootstrap-server {control_brokers or 'WORKERS_BROKERS'} in source.start of "
         f"streams/{spec.stream}.yaml (start: {{offsets: …}}), then frazil run {spec.stream}",
     )
 

@@ -21,13 +21,17 @@ from jobs.clients.kafka.metadata import KafkaLog
 from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets, floor_text
+from jobs.migration.sink_protocol.announced_files import live_paths
+from jobs.migration.sink_protocol.sink_floor import floor_text, sink_floor
+from jobs.migration.takeover.control_topic import control_facts, ranges_to_read
 from jobs.migration.takeover.sink import Sink, sink_of
-from jobs.migration.takeover.sink_kafka import SinkKafka
-from jobs.migration.takeover.takeover_record import TakeoverRecord, takeover_record
-from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError, refuse_running
+from jobs.migration.takeover.sink_kafka import ControlLog, SinkKafka
+from jobs.migration.takeover.takeover_record import is_of, record_of, recorded_sink
+from jobs.migration.takeover.takeover_refusal import ONE_COMMIT, TakeoverRefusedError, refuse_running
 from jobs.streaming.operator.reset import existing_targets
 from jobs.streaming.supervision.documents.control_request import read_control
+from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.sink_record import ControlOffsets, TakeoverRecord, takeover_record
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
 from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.protocol.target import Target
@@ -123,7 +127,13 @@ def plan_hand_back(
     offsets = stream_offsets(spec, settings, catalog)
     kafka = SinkKafka(settings.kafka.with_options(spec.source.options))
     sink = _sink_of_group(offsets.record, group, control_topic)
-    tables, floor = _tables_and_floor(spec, catalog, kafka, sink) if sink else ((), {})
+    tables: tuple[str, ...] = ()
+    floor: ControlOffsets = {}
+    if sink is not None:
+        control = _control_log(kafka, sink)
+        _refuse_open_files(spec, catalog, kafka, sink, control, offsets.record)
+        names = (name for name in spec.target_names if name != spec.dead_letter_table)
+        tables, floor = tuple(name for name in names if catalog.table_exists(name)), control.end
     groups = tuple(dict.fromkeys((group, sink.offset_group, sink.member_group))) if sink else (group,)
     _refuse_elsewhere(offsets, kafka, sink)
     group_topics = kafka.topics_of(sink.offset_group) if sink else set()
@@ -188,7 +198,7 @@ def hand_back(
 
 
 def _sink_of_group(record: TakeoverRecord | None, group: str, control_topic: str | None) -> Sink | None:
-    known = record.sink if record else None
+    known = recorded_sink(record) if record else None
     if known is not None and group in (known.offset_group, known.member_group, known.event_group):
         return replace(known, control_topic=control_topic or known.control_topic)
     if control_topic is None:
@@ -198,9 +208,7 @@ def _sink_of_group(record: TakeoverRecord | None, group: str, control_topic: str
     return sink_of(name, generation, group=group, control_topic=control_topic)
 
 
-def _tables_and_floor(
-    spec: StreamSpec, catalog: Catalog, kafka: SinkKafka, sink: Sink
-) -> tuple[tuple[str, ...], ControlOffsets]:
+def _control_log(kafka: SinkKafka, sink: Sink) -> ControlLog:
     control = kafka.control_log(sink.control_topic)
     if control is None:
         # The sink would create it, and filter its new events by the floor of the former topic.
@@ -208,8 +216,50 @@ def _tables_and_floor(
             f"Kafka has no topic {sink.control_topic}, the control topic of {sink.name}.",
             fix="create it, or name the control topic that the connector will have with --control-topic",
         )
-    names = (name for name in spec.target_names if name != spec.dead_letter_table)
-    return tuple(name for name in names if catalog.table_exists(name)), control.end
+    return control
+
+
+def _refuse_open_files(
+    spec: StreamSpec, catalog: Catalog, kafka: SinkKafka, sink: Sink, control: ControlLog, record: TakeoverRecord | None
+) -> None:
+    """Refuse to raise the sink's floor past files that it has announced and no table has.
+
+    A takeover has committed such files. If the sink has announced others since, the stream has landed their records.
+    """
+    known = record if record is not None and is_of(record, sink) else None
+    if known is not None and known.handed_back is None:
+        return
+    since = known.control_end if known is not None else {}
+    partitions = [TopicPartition(sink.control_topic, number) for number in control.end]
+    offsets = kafka.committed(sink.coordinator_group, partitions)
+    coordinator = {partition.partition: offset for partition, offset in offsets.items()}
+    loaded = {name: existing_table(catalog, name, sink.branch_of(name)) for name in spec.target_names}
+    floors = [sink_floor(table.metadata, sink.floor_key) for table in loaded.values() if table is not None]
+    events = kafka.events(sink.control_topic, ranges_to_read(control, coordinator, floors))
+    facts = control_facts(sink, control, coordinator, events)
+    tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in facts.tables}
+    for partition, offset, announced in facts.announcements:
+        table = tables[announced.table]
+        if table is None or announced.table_uuid not in (None, str(table.metadata.table_uuid)):
+            continue
+        first_open = facts.first_open(sink_floor(table.metadata, sink.floor_key), partition)
+        paths = {file["file_path"] for file in announced.data_files if file["record_count"]}
+        if offset < max(first_open, since.get(partition, 0)) or not (paths or announced.delete_files):
+            continue
+        if announced.delete_files or paths - live_paths(table, paths, 0):
+            raise TakeoverRefusedError(
+                f"connector {sink.name} has announced files for table {announced.table} that no snapshot has (control "
+                f"topic at {partition}:{offset}). After the hand-back it would count them as committed.",
+                fix=ONE_COMMIT if known is not None else _ways_past_open_files(spec.stream, sink.offset_group),
+            )
+
+
+def _ways_past_open_files(stream: str, group: str) -> str:
+    return (
+        f"if stream {stream} began after their records: frazil offsets {stream} --commit-to-group {group}, without "
+        f"--control-topic, and the connector commits them itself; if stream {stream} has landed their records: give "
+        "the connector another iceberg.control.topic, and name that with --control-topic"
+    )
 
 
 def _obstacle(
@@ -247,7 +297,7 @@ def _renew_floor(spec: StreamSpec, catalog: Catalog, plan: HandBack, name: str, 
     properties: dict[str, str] = {}
     if name == spec.coordinator:
         # The record names the sink that gets the position. The stream may have it from another one.
-        record = TakeoverRecord.of(sink, time.time(), by, plan.floor)
+        record = record_of(sink, time.time(), by, plan.floor)
         properties = msgspec.structs.replace(record, handed_back=record.at).properties(spec.stream)
 
     def attempt() -> None:

@@ -7,14 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.base.errors import FrazilError
-from jobs.migration.sink_protocol.sink_floor import floor_key
-
-Generation = Literal["apache", "tabular"]
+from jobs.tables.commit.history.sink_record import Generation, floor_key
 
 # Both call their class IcebergSinkConnector.
 _PACKAGES: tuple[tuple[str, Generation], ...] = (
@@ -51,6 +49,8 @@ class Sink:
         branch: Branch that it commits to.
         control_brokers: Addresses of the brokers with its control topic, as its own configuration names them; empty if
             the worker's configuration does.
+        source_brokers: Addresses of the brokers with its topics, as its own configuration names them; empty if the
+            worker's configuration does.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Sink:
     branch: str = MAIN_BRANCH
     branches: Mapping[str, str] = field(default_factory=dict)
     control_brokers: frozenset[str] = frozenset()
+    source_brokers: frozenset[str] = frozenset()
 
     @property
     def floor_key(self) -> str:
@@ -155,6 +156,7 @@ def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
         dynamic=config.get("iceberg.tables.dynamic-enabled", "").lower() == "true",
         branch=config.get("iceberg.tables.default-commit-branch") or MAIN_BRANCH,
         control_brokers=broker_addresses(config.get("iceberg.kafka.bootstrap.servers", "")),
+        source_brokers=broker_addresses(config.get("consumer.override.bootstrap.servers", "")),
         **more,
     )
 

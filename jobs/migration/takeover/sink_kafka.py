@@ -20,8 +20,8 @@ from jobs.config.services.kafka_options import connection_options
 from jobs.config.services.security import librdkafka_options
 from jobs.config.settings.settings import KafkaSettings
 from jobs.migration.sink_protocol.control_events import ControlEvent, decode_event
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets
 from jobs.migration.takeover.sink import broker_addresses
+from jobs.tables.commit.history.sink_record import ControlOffsets
 from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
 
 T = TypeVar("T")
@@ -74,6 +74,11 @@ class SinkKafka:
     def brokers(self) -> frozenset[str]:
         """Addresses by which the brokers are reached, each as `host:port`."""
         return broker_addresses(self._bootstrap)
+
+    def reported_brokers(self) -> frozenset[str]:
+        """Addresses of all brokers as they report them, each as `host:port`."""
+        brokers = self._ask(lambda: self._admin.list_topics(timeout=self._timeout).brokers, "brokers")
+        return broker_addresses(",".join(f"{broker.host}:{broker.port}" for broker in brokers.values()))
 
     def members(self, group: str) -> int:
         """Number of members of a consumer group; 0 also if the group does not exist."""

@@ -18,13 +18,14 @@ from jobs.config.stream.source import StartOffsets
 from jobs.migration.takeover.completion_plan import TableCompletion
 from jobs.migration.takeover.sink import Sink
 from jobs.migration.takeover.stream_start import PartitionStart
-from jobs.migration.takeover.takeover_record import TakeoverRecord, takeover_record
+from jobs.migration.takeover.takeover_record import answers_since, is_of, record_of
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.streaming.driver.context.source_topics import coordinator_stamp
 from jobs.streaming.driver.opening.opening import opened
 from jobs.streaming.operator.reset import control_lock, reset
 from jobs.streaming.operator.reset_plan import explicit_offsets
 from jobs.streaming.operator.reset_request import reset_request
+from jobs.tables.commit.history.sink_record import ControlOffsets, takeover_record
 from jobs.tables.commit.recovery.accept import signed_answer
 from jobs.tables.commit.stamp.offsets import Positions, by_topic
 from jobs.tables.commit.stamp.stamp_fields import Counts
@@ -33,8 +34,11 @@ from jobs.tables.commit.stamp.stamps import Stamp
 _NAMED = 10
 
 
-def stands_at(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions) -> bool:
+def stands_at(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions, *, restarted: bool = False) -> bool:
     """Whether the stream stands at these offsets already.
+
+    Args:
+        restarted: Whether the sink has committed since the stream took over from it.
 
     Raises:
         TakeoverRefusedError: It has landed records, and this sink did not get the position back since.
@@ -50,7 +54,7 @@ def stands_at(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions) 
     record = takeover_record(catalog.load_table(spec.coordinator).metadata, spec.stream)
     sink_is_behind = any(newest.position.get(partition, 0) > offset for partition, offset in start.items())
     returned = record is not None and record.handed_back is not None and record.offset_group == sink.offset_group
-    if sink_is_behind or not returned:
+    if sink_is_behind or not (returned or restarted):
         positions = ", ".join(
             f"{partition} at {newest.position.get(partition, 0)}" for partition in sorted(start)[:_NAMED]
         )
@@ -70,7 +74,7 @@ def _has_landed_nothing(newest: Stamp) -> bool:
 def needs_stamp(spec: StreamSpec, sink: Sink, catalog: Catalog) -> bool:
     """Whether the coordinator of a stream that stands at the sink's offsets has no record of the takeover yet."""
     record = takeover_record(catalog.load_table(spec.coordinator).metadata, spec.stream)
-    return record is None or record.handed_back is not None or not record.is_of(sink)
+    return record is None or record.handed_back is not None or not is_of(record, sink)
 
 
 def move_position(spec: StreamSpec, settings: Settings, sink: Sink, start: Positions, who: str, reason: str) -> None:
@@ -87,11 +91,19 @@ def move_position(spec: StreamSpec, settings: Settings, sink: Sink, start: Posit
 
 
 def stamp_start(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, sink: Sink, start: Positions, note: str, by: str
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    sink: Sink,
+    start: Positions,
+    floor: ControlOffsets,
+    note: str,
+    by: str,
 ) -> None:
     """Claim the stream's tables at the sink's offsets, and record the sink on the coordinator.
 
     Args:
+        floor: End of the control topic, see `TakeoverRecord`.
         note: See `start_note`.
         by: Who takes over, and why.
 
@@ -118,7 +130,7 @@ def stamp_start(
                 fix="run this again, which looks anew",
             )
         previous = takeover_record(stream.anchor.table.metadata, spec.stream)
-        record = TakeoverRecord.of(sink, time.time(), by, previous.answers_since(sink) if previous else None)
+        record = record_of(sink, time.time(), by, answers_since(previous, sink), floor)
         stamp = signed_answer(newest.decided(None), stream.epoch, f"{by} · {note}")
         stream.anchor.restamp(stamp, record.properties(spec.stream))
     step("takeover_after_stamp")

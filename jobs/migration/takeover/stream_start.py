@@ -46,8 +46,9 @@ def check_group(sink: Sink, log: LogState, committed: Positions) -> None:
             f"group {group} has no offsets of {', '.join(sorted(log.topics)) or 'the stream'}: the sink has committed "
             "nothing, the group has expired, or it is another one.",
             fix="do not start the connector, which without offsets lands again what the tables have; name the right "
-            "group with --group, or set its offsets with kafka-consumer-groups.sh --reset-offsets; if the sink has "
-            "never landed anything, there is nothing to take over: frazil run",
+            "group with --group, or set its offsets to where the sink ended: kafka-consumer-groups.sh --reset-offsets "
+            f"--group {group} --topic TOPIC:PARTITION --to-offset OFFSET --execute; if the sink has never landed "
+            "anything, there is nothing to take over: frazil run",
         )
 
 

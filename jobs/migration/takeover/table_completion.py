@@ -8,12 +8,13 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.config.stream.models import StreamSpec
 from jobs.migration.sink_protocol.announced_files import data_file_of, live_paths, misfit_of
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets, floor_text, sink_floor
+from jobs.migration.sink_protocol.sink_floor import floor_text, sink_floor
 from jobs.migration.takeover.completion_plan import TableCompletion, TableFacts
 from jobs.migration.takeover.control_topic import ControlFacts
 from jobs.migration.takeover.sink import Sink
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.sink_record import ControlOffsets
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.schema.operations import Append

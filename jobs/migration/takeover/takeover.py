@@ -72,9 +72,9 @@ def take_over_from_sink(
         _refuse_started_sink(kafka, plan, request)
         if not plan.position_set:
             move_position(spec, settings, sink, plan.start, who, reason)
-        if not plan.position_set or needs_stamp(spec, sink, catalog):
+        if not plan.position_set or plan.restarted or needs_stamp(spec, sink, catalog):
             note = start_note(sink, plan.partitions, plan.tables)
-            stamp_start(spec, settings, catalog, sink, plan.start, note, f"{who}: {reason}")
+            stamp_start(spec, settings, catalog, sink, plan.start, plan.floor, note, f"{who}: {reason}")
         name_coordinator(catalog, spec, written_tables(spec, [completion.table for completion in plan.tables]))
         _refuse_started_sink(kafka, plan, request)
     return plan

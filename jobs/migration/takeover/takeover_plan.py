@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -15,7 +15,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
 from jobs.migration.connect_worker import ConnectWorker
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets, sink_floor
+from jobs.migration.sink_protocol.sink_floor import sink_floor
 from jobs.migration.takeover.completion_plan import PassedOver, TableCompletion, plan_tables
 from jobs.migration.takeover.control_topic import ControlFacts, read_control_topic, refuse_other_brokers
 from jobs.migration.takeover.sink import Sink
@@ -25,13 +25,21 @@ from jobs.migration.takeover.stopped_sink import connector_obstacle, member_obst
 from jobs.migration.takeover.stream_start import PartitionStart, check_group, plan_partitions
 from jobs.migration.takeover.table_completion import read_table_facts
 from jobs.migration.takeover.takeover_record import (
+    answers_since,
+    is_of,
     refuse_second_route,
     refuse_second_stream,
-    takeover_record,
     written_tables,
 )
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
+from jobs.streaming.driver.context.source_topics import coordinator_stamp
 from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.sink_record import (
+    ControlOffsets,
+    TakeoverRecord,
+    commits_since_takeover,
+    takeover_record,
+)
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.write.table_creation import refuse_format
 
@@ -69,6 +77,7 @@ class TakeoverPlan:
         obstacle: Why it cannot be done now; None if it can.
         passing: The obstacle passes by itself if the sink's tasks have ended: Kafka forgets their memberships.
         position_set: The stream stands at these offsets already.
+        restarted: The sink has committed since the stream took over from it.
         tags: Name of the tag on the sink's last snapshot, by table.
     """
 
@@ -81,6 +90,7 @@ class TakeoverPlan:
     obstacle: FrazilError | None = None
     passing: bool = False
     position_set: bool = False
+    restarted: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -140,16 +150,20 @@ def plan_in_catalog(
     floors = {name: sink_floor(table.metadata, sink.floor_key) for name, table in tables.items() if table}
     coordinator = existing_table(catalog, spec.coordinator)
     record = takeover_record(coordinator.metadata, spec.stream) if coordinator is not None else None
-    answers_since = record.answers_since(sink) if record is not None else {}
-    facts = read_control_topic(sink, kafka, floors, answers_since, on_read)
+    facts = read_control_topic(sink, kafka, floors, answers_since(record, sink), on_read)
     # A sink that runs commits while its topic is read, so group and topic may differ for a moment.
     trust_group = request.trust_group or obstacle is not None
     partitions = plan_partitions(sink, log, committed, facts.progress, trust_group=trust_group)
     # Loaded again: if the sink runs, the tables must not be older than its topic and its groups.
     names = dict.fromkeys([*tables, *facts.tables])
     tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in names}
-    start = {partition.partition: partition.start for partition in partitions}
     written = {name: table for name in written_tables(spec, names) if (table := tables[name]) is not None}
+    restarted = _is_restarted(sink, record, written)
+    if restarted and (newest := coordinator_stamp(spec, catalog)) is not None:
+        # Both have landed what lies below the other's position.
+        ahead = newest.position
+        partitions = tuple(replace(at, start=max(at.start, ahead.get(at.partition, 0))) for at in partitions)
+    start = {partition.partition: partition.start for partition in partitions}
     refuse_second_stream(spec, sink, catalog, written, {partition.topic for partition in start})
     table_facts = {name: read_table_facts(name, table, sink, facts) for name, table in tables.items()}
     completions = plan_tables(sink, facts, table_facts, request.passed_over)
@@ -157,11 +171,25 @@ def plan_in_catalog(
         table = tables[completion.table]
         if table is not None and (completion.files or completion.left_out):
             refuse_format(table.metadata, completion.table)
-    position_set = stands_at(spec, sink, catalog, start)
-    notes = tuple(_notes(spec, sink, facts, completions, row_tables, with_worker=request.worker is not None))
+    position_set = stands_at(spec, sink, catalog, start, restarted=restarted)
+    notes = [*_notes(spec, sink, facts, completions, row_tables, with_worker=request.worker is not None)]
+    if restarted:
+        notes.append(
+            f"Connector {sink.name} has committed since stream {spec.stream} took over from it. Records that both have "
+            f"landed stand twice; frazil audit {spec.stream} names them."
+        )
     return TakeoverPlan(
-        spec.stream, sink, partitions, completions, facts.log.end, notes, obstacle, running is None, position_set
+        *(spec.stream, sink, partitions, completions, facts.log.end, tuple(notes), obstacle, running is None),
+        position_set=position_set,
+        restarted=restarted,
     )
+
+
+def _is_restarted(sink: Sink, record: TakeoverRecord | None, tables: Mapping[str, Table]) -> bool:
+    """Whether the sink of the stream's last takeover has committed to a table of the stream since."""
+    if record is None or not is_of(record, sink):
+        return False
+    return any(commits_since_takeover(table.metadata, record) for table in tables.values())
 
 
 def _check_stream(spec: StreamSpec, sink: Sink, tables: Mapping[str, Table | None]) -> None:

@@ -1,27 +1,23 @@
-"""Record of a takeover: a table property that names the sink from which a stream has its position.
+"""Records of takeovers, compared with a sink; and the check that no second stream takes over the same topics.
 
-The record stands on the stream's coordinator table. The stream's other tables name the coordinator, so that the
+A record stands on the stream's coordinator table. The stream's other tables name the coordinator, so that the
 takeover of a second stream finds the record there.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
-import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.base.system.typed_json import decode_json
-from jobs.clients.state_store.documents import DAMAGED
 from jobs.config.stream.models import StreamSpec
-from jobs.migration.sink_protocol.sink_floor import ControlOffsets
-from jobs.migration.takeover.sink import Generation, Sink
+from jobs.migration.takeover.sink import Sink
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
-from jobs.streaming.driver.tables.previous_targets import TAKEOVER_PREFIX
 from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.sink_record import TAKEOVER_PREFIX, ControlOffsets, TakeoverRecord, takeover_record
 from jobs.tables.commit.history.stamp_history import as_written, history
 from jobs.tables.commit.protocol.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.tables.commit.stamp.errors import CommitRefusedError
@@ -29,63 +25,30 @@ from jobs.tables.commit.stamp.errors import CommitRefusedError
 _COORDINATOR_PREFIX = "frazil.takeover-coordinator."
 
 
-class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The sink from which a stream has its position.
-
-    Attributes:
-        connector, generation, member_group, offset_group, event_group, control_topic: As in `Sink`.
-        at: Seconds since 1970.
-        by: Who took over, and why.
-        handed_back: When the sink got the position back, seconds since 1970; None if it did not.
-        control_end: End of the control topic at the last hand-back: next offsets by its partitions.
-    """
-
-    connector: str
-    generation: Generation
-    member_group: str
-    offset_group: str
-    event_group: str
-    control_topic: str
-    at: float
-    by: str
-    handed_back: float | None = None
-    control_end: dict[int, int] = msgspec.field(default_factory=dict)
-
-    @staticmethod
-    def of(sink: Sink, at: float, by: str, control_end: ControlOffsets | None = None) -> TakeoverRecord:
-        """The record of a takeover from a sink."""
-        groups = (sink.member_group, sink.offset_group, sink.event_group)
-        end = dict(control_end or {})
-        return TakeoverRecord(sink.name, sink.generation, *groups, sink.control_topic, at, by, control_end=end)
-
-    def is_of(self, sink: Sink) -> bool:
-        """Whether the stream took over from this sink."""
-        return (self.connector, self.offset_group, self.control_topic) == (
-            sink.name,
-            sink.offset_group,
-            sink.control_topic,
-        )
-
-    def answers_since(self, sink: Sink) -> ControlOffsets:
-        """Offsets of the control topic since which the workers' answers count, as the hand-back moved the group."""
-        return self.control_end if self.is_of(sink) else {}
-
-    @property
-    def sink(self) -> Sink:
-        """The sink, as far as the hand-back needs it."""
-        groups = (self.member_group, self.offset_group, self.event_group)
-        return Sink(self.connector, self.generation, *groups, self.control_topic)
-
-    def properties(self, stream: str) -> dict[str, str]:
-        """As properties of the stream's coordinator table."""
-        return {f"{TAKEOVER_PREFIX}{stream}": msgspec.json.encode(self).decode()}
+def record_of(
+    sink: Sink, at: float, by: str, control_end: ControlOffsets, floor: ControlOffsets = MappingProxyType({})
+) -> TakeoverRecord:
+    """The record of a takeover from a sink; the arguments are attributes of `TakeoverRecord`."""
+    groups = (sink.member_group, sink.offset_group, sink.event_group)
+    known = (sink.name, sink.generation, *groups, sink.control_topic, at, by)
+    return TakeoverRecord(*known, control_end=dict(control_end), floor=dict(floor))
 
 
-def takeover_record(metadata: TableMetadata, stream: str) -> TakeoverRecord | None:
-    """Record of a stream's takeover on its coordinator table; None if there is none."""
-    with contextlib.suppress(*DAMAGED):
-        return decode_json(metadata.properties.get(f"{TAKEOVER_PREFIX}{stream}", ""), TakeoverRecord)
-    return None
+def is_of(record: TakeoverRecord, sink: Sink) -> bool:
+    """Whether a record is of a takeover from this sink."""
+    known = (record.connector, record.offset_group, record.control_topic)
+    return known == (sink.name, sink.offset_group, sink.control_topic)
+
+
+def answers_since(record: TakeoverRecord | None, sink: Sink) -> ControlOffsets:
+    """Offsets of the control topic since which the workers' answers count, as the hand-back moved the group."""
+    return record.control_end if record is not None and is_of(record, sink) else {}
+
+
+def recorded_sink(record: TakeoverRecord) -> Sink:
+    """The sink of a record, as far as the hand-back needs it."""
+    groups = (record.member_group, record.offset_group, record.event_group)
+    return Sink(record.connector, record.generation, *groups, record.control_topic)
 
 
 def written_tables(spec: StreamSpec, names: Iterable[str]) -> list[str]:

@@ -43,17 +43,20 @@ class Seam:
     Attributes:
         read: Records that frazil has read.
         missing, doubled: By the audit.
+        stops: Open questions that the audit found, as sentences.
     """
 
     partitions: tuple[SeamPartition, ...]
     read: int
     missing: int
     doubled: int
+    stops: tuple[str, ...] = ()
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is missing or doubled."""
-        return not self.missing and not self.doubled and all(partition.gap == 0 for partition in self.partitions)
+        """Whether nothing is missing, doubled or open."""
+        counted = not self.missing and not self.doubled and not self.stops
+        return counted and all(partition.gap == 0 for partition in self.partitions)
 
 
 def seam_of(spec: StreamSpec, settings: Settings, catalog: Catalog, plan: TakeoverPlan) -> Seam:
@@ -76,4 +79,5 @@ def seam_of(spec: StreamSpec, settings: Settings, catalog: Catalog, plan: Takeov
         SeamPartition(partition, at, begin.get(partition), position.get(partition, at))
         for partition, at in plan.start.items()
     )
-    return Seam(partitions, result.read, result.missing, result.doubled)
+    stops = tuple(problem.sentence for problem in result.problems if problem.kind == "stopped")
+    return Seam(partitions, result.read, result.missing, result.doubled, stops)

@@ -1,7 +1,8 @@
 """Stop checks of a stream: whether it is stopped on a question that no operator has answered.
 
-As long as one is open, nothing is complete. Three places show them: the tables, if one was rolled back; the driver's
-last error; and Kafka, if it answers: a topic was recreated, dropped or cut, or lost unread records.
+As long as one is open, nothing is complete. Three places show them: the tables, if one was rolled back, or if a sink
+has committed to it since the takeover; the driver's last error; and Kafka, if it answers: a topic was recreated,
+dropped or cut, or lost unread records.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.proof.audit.audit_result import AuditProblem
 from jobs.streaming.driver.context.continuity import log_departures
+from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
 from jobs.streaming.supervision.documents.heartbeat import LastError, read_heartbeat
 from jobs.tables.commit.history.parked_places import newest_stamps
 from jobs.tables.commit.history.reissue import as_landed
@@ -28,7 +30,7 @@ from jobs.tables.commit.history.stamp_history import history, history_of, stamps
 from jobs.tables.commit.recovery.recovery import half_committed
 from jobs.tables.commit.recovery.rollback import lost_ranges, restored_tables
 from jobs.tables.commit.recovery.starting_point import starting_point
-from jobs.tables.commit.stamp.errors import HalfCommitted, TopicLostError
+from jobs.tables.commit.stamp.errors import HalfCommitted, SinkRestartedError, TopicLostError
 from jobs.tables.commit.stamp.offsets import Positions, describe_ranges, pointwise_max
 from jobs.tables.commit.stamp.target_positions import of_known_topics, restart_positions, target_positions
 
@@ -116,7 +118,7 @@ def unanswered_stops(
     if any(history(metadata, spec.stream).rolled_back for metadata in there.values()):
         # Until a rollback is answered, it is unknown where the stream goes on.
         return [], []
-    message = _last_error(spec, settings, there)
+    message = _restarted_sink(spec, there) or _last_error(spec, settings, there)
     notes: list[str] = []
     if message is None and kafka is not None:
         try:
@@ -126,6 +128,18 @@ def unanswered_stops(
     if message is None:
         return [], notes
     return [AuditProblem("stopped", spec.table.name, None, None, 0, f"the stream stands stopped: {message}")], notes
+
+
+def _restarted_sink(spec: StreamSpec, tables: Tables) -> str | None:
+    """The stop on a sink that was started again after the takeover, whether or not a driver has met it."""
+    if (coordinator := tables.get(spec.coordinator)) is None:
+        return None
+    try:
+        for name, metadata in tables.items():
+            refuse_restarted_sink(spec.stream, coordinator, name, spec.branch_of(name), metadata)
+    except SinkRestartedError as problem:
+        return _sentence(problem.message, problem.fix)
+    return None
 
 
 def _last_error(spec: StreamSpec, settings: Settings, tables: Tables) -> str | None:

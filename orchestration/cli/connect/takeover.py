@@ -116,7 +116,8 @@ def takeover(
         click.echo(f"  Next: frazil {'start' if spec.continuous else 'run'} {stream}")
     if seam is not None and not seam.sound:
         raise FrazilError(
-            f"stream {stream}: the audit found {seam.missing} missing and {seam.doubled} doubled records.",
+            f"stream {stream}: the audit found {seam.missing} missing and {seam.doubled} doubled records."
+            + "".join(f" Also, {sentence}" for sentence in seam.stops),
             fix=f"frazil audit {stream}",
         )
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 
 from jobs.base.failpoints import step
 from jobs.clients.state_store.store import NotWrittenError
@@ -19,6 +20,7 @@ from jobs.streaming.driver.context.open_stream import OpenStream
 from jobs.streaming.driver.context.progress import BatchWaits
 from jobs.streaming.driver.context.results import TaskResults, drop_files
 from jobs.streaming.driver.context.second_run import stamped_ids
+from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
 from jobs.streaming.driver.tables.lanes import tables_of_topics
 from jobs.streaming.driver.tables.parked_tables import UNABLE, unable_error
 from jobs.tables.commit.protocol.parked_target import ParkedTarget, letters_held
@@ -115,8 +117,10 @@ class BatchCommit:
 
         def commit(name: str) -> ProposalOutcome:
             nonlocal landed
+            target, coordinator = stream.targets[name], stream.anchor.table.metadata
+            check = partial(refuse_restarted_sink, stream.id, coordinator, target.name, target.branch)
             with self._waits.asking(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
-                outcome = stream.commit(stream.targets[name], pending.targets[name], pending.batch)
+                outcome = stream.commit(target, pending.targets[name], pending.batch, check)
             if outcome is ProposalOutcome.LANDED and name != stream.anchor.name:
                 with guard:
                     landed += 1

@@ -15,13 +15,14 @@ from jobs.tables.commit.stamp.errors import (
     CommitDeniedError,
     FencedError,
     RolledBackError,
+    SinkRestartedError,
     StreamStopped,
     TargetRecreatedError,
 )
 
 MOST = 8
 """Most commits at the same time."""
-OF_ONE_TABLE = (TargetRecreatedError, RolledBackError, CommitDeniedError)
+OF_ONE_TABLE = (TargetRecreatedError, RolledBackError, CommitDeniedError, SinkRestartedError)
 """Errors that stop the stream because of one table, and do not concern another."""
 _MOST_TOLD = 5
 

@@ -24,7 +24,7 @@ from jobs.tables.commit.protocol.parked_target import ParkedTarget, held_by_lett
 from jobs.tables.commit.protocol.pending_record import PendingTarget
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.protocol.session import CommitSession
-from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.protocol.target import MetadataCheck, Target, nothing_to_refuse
 from jobs.tables.commit.recovery.rollback import refuse_restored, rolled_back_aside
 from jobs.tables.commit.recovery.starting_point import StartingPoint
 from jobs.tables.commit.stamp.errors import refuse_recreated
@@ -81,12 +81,14 @@ class OpenStream(CommitSession):
         """Time of the present batch, UTC; the current time without one."""
         return datetime.now(UTC) if self.batch_ms is None else datetime.fromtimestamp(self.batch_ms / 1000, UTC)
 
-    def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> ProposalOutcome:
+    def commit(
+        self, target: Target, planned: PendingTarget, batch: Ranges, check: MetadataCheck = nothing_to_refuse
+    ) -> ProposalOutcome:
         """Commit as a commit session does, and put the coordinator's newest commit on other tables' stamps."""
         newest = self.anchor.newest
         if target is not self.anchor and newest is not None and newest.last_move:
             planned = replace(planned, stamp=replace(planned.stamp, coordinator=(self.anchor.uuid, newest.last_move)))
-        return CommitSession.commit(self, target, planned, batch)
+        return CommitSession.commit(self, target, planned, batch, check)
 
     def claim_anew(self, newest: Stamp | None) -> Stamp:
         """Claim of a table that was no target for a while: it gets the coordinator's position, whatever its stamp has.

@@ -46,6 +46,11 @@ from jobs.streaming.driver.opening.takeover import (
     recover,
 )
 from jobs.streaming.driver.tables.follower_tables import refuse_bare
+from jobs.streaming.driver.tables.former_sink import (
+    refuse_handed_back,
+    refuse_restarted_sink,
+    refuse_rows_of_a_sink,
+)
 from jobs.streaming.driver.tables.gone_tables import (
     begin_dropped_anew,
     refuse_gone,
@@ -54,13 +59,7 @@ from jobs.streaming.driver.tables.gone_tables import (
 )
 from jobs.streaming.driver.tables.new_rows import NewColumns, own_columns
 from jobs.streaming.driver.tables.parked_tables import reopened_where_unable
-from jobs.streaming.driver.tables.previous_targets import (
-    previous_stamps,
-    refuse_handed_back,
-    refuse_mirrors,
-    refuse_passing_over,
-    refuse_rows_of_a_sink,
-)
+from jobs.streaming.driver.tables.previous_targets import previous_stamps, refuse_mirrors, refuse_passing_over
 from jobs.streaming.driver.tables.routed_tables import ensure_routed_tables
 from jobs.streaming.driver.tables.row_table import ensure_coordinator, ensure_row_table
 from jobs.streaming.driver.watch.watches import registry_watch
@@ -120,6 +119,9 @@ def _held(
         stream, lease = _read(spec, settings, catalog, kafka, state)
         if opener != TAKEOVER:
             refuse_handed_back(spec.stream, stream.anchor.table.metadata)
+            for target in stream.targets.values():
+                metadata = target.table.metadata
+                refuse_restarted_sink(spec.stream, stream.anchor.table.metadata, target.name, target.branch, metadata)
         step("before_lease")
         with reopened_where_unable(stream), reopened_where_dropped(stream), stream.held():
             with _lease_expiry_named(stream, lease):

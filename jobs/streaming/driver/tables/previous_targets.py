@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 
-import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.base.system.typed_json import decode_json
 from jobs.clients.kafka.metadata import KafkaLog
-from jobs.clients.state_store.documents import DAMAGED
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.history.parked_places import parked_id
 from jobs.tables.commit.history.stamp_history import as_written, history
@@ -27,11 +22,6 @@ from jobs.tables.commit.stamp.offsets import (
 )
 from jobs.tables.commit.stamp.stamps import Stamp
 from jobs.tables.commit.stamp.table_properties import MIRROR_PROPERTY
-
-SINK_OFFSETS = "kafka.connect.offsets."
-"""Prefix of the keys in snapshot summaries under which an Iceberg sink keeps the offsets of its control topic."""
-TAKEOVER_PREFIX = "frazil.takeover."
-"""Prefix of the property of a coordinator with the record of a stream's takeover, see `jobs.migration.takeover`."""
 
 
 def refuse_passing_over(
@@ -62,52 +52,6 @@ def refuse_passing_over(
         )
 
 
-class _HandBack(msgspec.Struct, frozen=True):
-    """Part of a takeover's record that tells whether the sink got the position back."""
-
-    connector: str
-    offset_group: str
-    handed_back: float | None = None
-
-
-def refuse_handed_back(stream: str, coordinator: TableMetadata) -> None:
-    """Refuse to land after `frazil offsets --commit-to-group`, as the sink lands the same records.
-
-    Raises:
-        GapError: The stream gave its position back, and has not taken over again.
-    """
-    record: _HandBack | None = None
-    with contextlib.suppress(*DAMAGED):
-        record = decode_json(coordinator.properties.get(f"{TAKEOVER_PREFIX}{stream}", ""), _HandBack)
-    if record is not None and record.handed_back is not None:
-        raise GapError(
-            f"stream {stream} gave its position back to connector {record.connector} (group {record.offset_group}). "
-            "Both would land the same records.",
-            fix=f"frazil takeover {stream} --from-connect {record.connector}, which goes on where the connector ended",
-        )
-
-
-def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> None:
-    """Raise if a stream would begin at an end of its topics in a table that an Iceberg sink of Kafka Connect filled.
-
-    From the beginning, everything that the sink has landed would land again. From the end, everything that it has not
-    landed would be lost. Offsets and a time in `source.start` are a decision, and pass.
-
-    Raises:
-        GapError: The stream has no position yet, and a snapshot of its table has the sink's position.
-    """
-    if any(target.newest for target in targets.values()) or spec.source.start not in ("earliest", "latest"):
-        return
-    for name, target in targets.items():
-        if spec.branch_of(name) == MAIN_BRANCH and (keys := _sink_keys(target.table.metadata)):
-            raise GapError(
-                f"stream {spec.stream}: table {name} has rows of a Kafka Connect sink ({keys[0]}), and the stream has "
-                f"no position. From source.start, {spec.source.start}, records would land twice or be left out.",
-                fix=f"frazil takeover {spec.stream} --from-connect NAME; or, if the sink read other topics, write "
-                "offsets or a time in source.start",
-            )
-
-
 def refuse_mirrors(spec: StreamSpec, targets: Mapping[str, Target]) -> None:
     """Refuse to begin in a table that is a mirror: its next merge would not know the stream's rows.
 
@@ -121,16 +65,6 @@ def refuse_mirrors(spec: StreamSpec, targets: Mapping[str, Target]) -> None:
                 fix=f"name another table in streams/{spec.stream}.yaml",
                 table=name,
             )
-
-
-def _sink_keys(metadata: TableMetadata) -> list[str]:
-    """Keys of snapshot summaries in which a sink keeps its position, newest first."""
-    return [
-        key
-        for snapshot in reversed(metadata.snapshots)
-        for key in (snapshot.summary.additional_properties if snapshot.summary else ())
-        if key.startswith(SINK_OFFSETS)
-    ]
 
 
 def _newest(metadata: TableMetadata, stream: str) -> Stamp | None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from jobs.tables.commit.protocol.pending_record import PendingTarget
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
-from jobs.tables.commit.protocol.target import Target
+from jobs.tables.commit.protocol.target import MetadataCheck, Target, nothing_to_refuse
 from jobs.tables.commit.recovery.accept import signed_answer
 from jobs.tables.commit.stamp.errors import FencedError
 from jobs.tables.commit.stamp.log_state import NOWHERE
@@ -79,8 +79,13 @@ class CommitSession:
         nothing = Stamp(stream or self.id, "claim", -1, self.epoch, self.config, start=first, position=first)
         return replace(nothing, generation=self.generation)
 
-    def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> ProposalOutcome:
+    def commit(
+        self, target: Target, planned: PendingTarget, batch: Ranges, check: MetadataCheck = nothing_to_refuse
+    ) -> ProposalOutcome:
         """Commit to a target what a pending record says it is about to receive, under this session's epoch.
+
+        Args:
+            check: Called with the metadata that the commit is made on; raises if it must not be made.
 
         Raises:
             FencedError: A later session has been here, or the lease is lost.
@@ -89,7 +94,7 @@ class CommitSession:
         if lost := self.lease.lost:
             raise lost
         stamp = planned.stamp.under(self.epoch)
-        return target.land(stamp, planned.files, seen=planned.seen, batch=batch, position=planned.position)
+        return target.land(stamp, planned.files, seen=planned.seen, batch=batch, position=planned.position, check=check)
 
     def answer(self, stamps: Mapping[str, Stamp], note: str) -> None:
         """Commit an operator's decisions in this order, each on exactly the table that was read."""

@@ -15,6 +15,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
@@ -27,7 +28,7 @@ from jobs.tables.commit.history.branch import on_branch
 from jobs.tables.commit.history.other_logs import other_logs_property
 from jobs.tables.commit.protocol import proposals
 from jobs.tables.commit.protocol.compare_and_swap import Backoff, compare_and_swap
-from jobs.tables.commit.protocol.proposals import ProposalOutcome, Propose, Seen
+from jobs.tables.commit.protocol.proposals import Proposal, ProposalOutcome, Propose, Seen
 from jobs.tables.commit.protocol.pyiceberg_commit import commit_once
 from jobs.tables.commit.protocol.refusals import permitted
 from jobs.tables.commit.recovery.rollback import restored, rolled_back
@@ -64,7 +65,13 @@ STALE_SECONDS = 5.0
 
 NO_SUMMARY: Mapping[str, str] = MappingProxyType({})
 
+MetadataCheck = Callable[[TableMetadata], None]
+
 T = TypeVar("T")
+
+
+def nothing_to_refuse(metadata: TableMetadata) -> None:
+    """Check of metadata that refuses none."""
 
 
 class Target:
@@ -254,9 +261,19 @@ class Target:
         return True
 
     def land(
-        self, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, batch: Ranges, position: Positions
+        self,
+        stamp: Stamp,
+        files: Sequence[DataFile],
+        *,
+        seen: Seen,
+        batch: Ranges,
+        position: Positions,
+        check: MetadataCheck = nothing_to_refuse,
     ) -> ProposalOutcome:
         """Commit a batch's files with its stamp, unless they no longer fit; see `proposals.batch`.
+
+        Args:
+            check: Called with the metadata that the commit is made on, at each attempt; raises if it must not be made.
 
         Returns:
             LANDED, also if an earlier attempt of the batch has landed; RUN_AGAIN if the files no longer fit.
@@ -265,7 +282,12 @@ class Target:
             FencedError: A later epoch has claimed the table.
         """
         propose = proposals.batch(self.name, stamp, files, seen=seen, ranges=batch, position=position)
-        return self.swap(propose, epoch=stamp.epoch, known=True)
+
+        def checked(newest: Stamp | None, metadata: TableMetadata) -> Proposal[ProposalOutcome]:
+            check(metadata)
+            return propose(newest, metadata)
+
+        return self.swap(checked, epoch=stamp.epoch, known=True)
 
     def restamp(self, stamp: Stamp, more: Mapping[str, str] = NO_SUMMARY) -> None:
         """Commit an empty snapshot with an operator's decision, and properties, on exactly the head that was read.

@@ -192,6 +192,19 @@ class TableUnableError(FrazilError):
     """
 
 
+class SinkRestartedError(_TableStop):
+    """A connector commits to a table of the stream, although the stream has taken over from it.
+
+    Safe: No record is lost. The stream commits nothing more to the table; records that both landed stand twice.
+    Next: stop the connector. Roll the table back to before its first commit, then `frazil start S`; or keep its rows
+        with `frazil takeover S --from-connect NAME`, and `frazil audit S` names those that stand twice
+
+    After the rollback, the stream's own rows that it took out are landed again by
+    `frazil accept S --rollback reland`. The second takeover goes on behind both the stream and the connector. If the
+    connector is to go on with other topics, give it another `iceberg.control.topic` first.
+    """
+
+
 class TopicRecreatedError(StreamStopped):
     """A topic was deleted and created again, or its log was cut, so its offsets begin anew.
 

@@ -47,9 +47,11 @@ def test_apaches_sink_by_its_own_settings() -> None:
         ("${file:/kafka.properties:servers}", set[str]()),
     ],
 )
-def test_brokers_of_the_control_topic_by_the_connectors_own_settings(servers: str, addresses: set[str]) -> None:
+def test_brokers_by_the_connectors_own_settings(servers: str, addresses: set[str]) -> None:
     config = {"connector.class": APACHE, "iceberg.kafka.bootstrap.servers": servers}
     assert sink_of_config("orders", config).control_brokers == addresses
+    config = {"connector.class": APACHE, "consumer.override.bootstrap.servers": servers}
+    assert sink_of_config("orders", config).source_brokers == addresses
 
 
 @pytest.mark.parametrize(("config", "group"), [({}, "cg-control-orders"), ({"iceberg.control.group-id": "g"}, "g")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,20 @@ import yaml
 
 from jobs.base.errors import FrazilError
 from jobs.config.stream.models import StreamSpec
-from jobs.migration.sink_protocol.control_events import ControlEvent, Progress
+from jobs.migration.sink_protocol.control_events import Announcement, ControlEvent, Progress
+from jobs.migration.sink_protocol.sink_floor import floor_text, sink_floor
 from jobs.migration.takeover.sink import sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog
 from jobs.migration.takeover.takeover_plan import TakeoverRequest, plan_takeover
-from jobs.migration.takeover.takeover_record import takeover_record
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
+from jobs.tables.commit.history.sink_record import takeover_record
 from jobs.tables.commit.stamp.errors import GapError
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.memory_sink import SinkAndStream
 from tests.helpers.routed_stream import SINK as TABLE
 
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
+SINK = sink_of("sink", "apache", group=None, control_topic="control")
 
 
 @pytest.fixture
@@ -95,6 +98,39 @@ def test_a_control_topic_on_other_brokers_is_refused(world: SinkAndStream) -> No
     with pytest.raises(TakeoverRefusedError, match=r"keeps control topic control on other:9092") as refused:
         world.take_over(sink)
     assert "--group connect-sink --bootstrap-server other:9092" in (refused.value.fix or "")
+
+
+OVERRIDE = frozenset({"elsewhere:9092"})
+
+
+def test_a_connector_that_reads_from_other_brokers_is_refused(world: SinkAndStream) -> None:
+    world.stream.produce(4)
+    # A group of that name with offsets proves nothing: it may be of other topics of these names.
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    sink = replace(SINK, source_brokers=OVERRIDE)
+    with pytest.raises(TakeoverRefusedError, match=r"reads its topics from elsewhere:9092 \(consumer\.over") as refused:
+        world.take_over(sink)
+    assert "--group connect-sink --control-topic control" in (refused.value.fix or "")
+
+
+@pytest.mark.parametrize("known", ["settings", "reported"])
+def test_brokers_of_the_stream_under_any_address_are_no_other_ones(world: SinkAndStream, known: str) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    world.kafka.written.append(ControlEvent(0, 3, "connect-sink", Progress({P0: 4})))
+    if known == "settings":
+        world.kafka.brokers |= OVERRIDE
+    else:
+        world.kafka.reported = OVERRIDE
+    assert world.take_over(replace(SINK, source_brokers=OVERRIDE)).start == {P0: 4}
+
+
+def test_a_control_topic_on_the_workers_own_brokers_is_refused(world: SinkAndStream) -> None:
+    world.stream.produce(4)
+    world.kafka.brokers = OVERRIDE
+    with pytest.raises(TakeoverRefusedError, match="keeps control topic control on the worker's brokers") as refused:
+        world.take_over(replace(SINK, source_brokers=OVERRIDE))
+    assert "--group connect-sink --bootstrap-server WORKERS_BROKERS" in (refused.value.fix or "")
 
 
 def test_an_event_of_the_sink_shows_that_other_addresses_are_of_the_same_brokers(world: SinkAndStream) -> None:
@@ -210,6 +246,21 @@ def test_a_stream_that_gave_its_position_back_lands_nothing_until_it_takes_over(
     taken.stream.land_elsewhere(5)
 
 
+def test_a_group_that_was_deleted_after_the_hand_back_gets_its_offsets_first(taken: SinkAndStream) -> None:
+    taken.hand_back()
+    taken.kafka.groups.clear()
+    command = "kafka-consumer-groups.sh --reset-offsets --group connect-sink --topic TOPIC:PARTITION"
+    with pytest.raises(GapError) as stopped:
+        taken.stream.open_and_close()
+    assert command in (stopped.value.fix or "")
+    with pytest.raises(TakeoverRefusedError, match="group connect-sink has no offsets of payments") as refused:
+        taken.take_over()
+    assert command in (refused.value.fix or "")
+    taken.kafka.groups["connect-sink"] = {P0: 10}
+    assert taken.take_over().start == {P0: 10}
+    taken.stream.open_and_close()
+
+
 def test_answers_from_before_the_hand_back_do_not_count(taken: SinkAndStream) -> None:
     taken.kafka.written.append(ControlEvent(0, 3, "connect-sink", Progress({P0: 4})))
     taken.hand_back()
@@ -235,6 +286,66 @@ def test_the_record_names_the_sink_of_the_last_takeover(world: SinkAndStream) ->
         record = takeover_record(world.stream.catalog.load_table(TABLE).metadata, "payments")
         assert record is not None
         assert record.connector == name
+
+
+def announcement(world: SinkAndStream, path: str = "s3://b/open.parquet", **more: Any) -> ControlEvent:
+    """An announcement of a file for the stream's table, at offset 5 of the control topic."""
+    uuid = str(world.stream.catalog.load_table(TABLE).metadata.table_uuid)
+    given = {"table_uuid": uuid, "data_files": ({"file_path": path, "record_count": 3},), **more}
+    return ControlEvent(0, 5, "connect-sink", Announcement(TABLE, **given))
+
+
+def test_a_hand_back_does_not_pass_over_files_that_the_sink_has_announced(world: SinkAndStream) -> None:
+    world.stream.land_elsewhere(6)
+    world.kafka.written.append(announcement(world))
+    with pytest.raises(TakeoverRefusedError, match=rf"table {TABLE} that no snapshot has .* at 0:5") as refused:
+        world.hand_back(topic="control")
+    assert "without --control-topic" in (refused.value.fix or "")
+    assert sink_floor(world.stream.catalog.load_table(TABLE).metadata, SINK.floor_key).offsets is None
+    assert world.offsets() == {}
+    # The positions alone: the sink commits the files itself.
+    world.hand_back()
+    assert world.offsets() == {P0: 6}
+    assert sink_floor(world.stream.catalog.load_table(TABLE).metadata, SINK.floor_key).offsets is None
+
+
+@pytest.mark.parametrize("case", ["in the table", "below the floor", "of a former table", "of no table", "empty"])
+def test_files_that_are_committed_or_have_no_table_are_not_in_the_way(world: SinkAndStream, case: str) -> None:
+    world.stream.land_elsewhere(6)
+    table = world.stream.catalog.load_table(TABLE)
+    event = announcement(world)
+    assert isinstance(event.payload, Announcement)
+    if case == "in the table":
+        event = announcement(world, path=table.inspect.files()["file_path"][0].as_py())
+    elif case == "below the floor":
+        table.append(table.scan().to_arrow(), snapshot_properties={SINK.floor_key: floor_text({0: 6})})
+    elif case == "of a former table":
+        event = announcement(world, table_uuid="another")
+    elif case == "of no table":
+        event = ControlEvent(0, 5, "connect-sink", Announcement("orders.gone", None, event.payload.data_files))
+    else:
+        event = announcement(world, data_files=({"file_path": "s3://b/e.parquet", "record_count": 0},))
+    world.kafka.written.append(event)
+    world.hand_back(topic="control")
+    assert sink_floor(world.stream.catalog.load_table(TABLE).metadata, SINK.floor_key).offsets == {0: 12}
+
+
+def test_announced_delete_files_are_not_passed_over_either(world: SinkAndStream) -> None:
+    world.stream.land_elsewhere(6)
+    world.kafka.written.append(announcement(world, data_files=(), delete_files=2))
+    with pytest.raises(TakeoverRefusedError, match=f"announced files for table {TABLE}"):
+        world.hand_back(topic="control")
+
+
+def test_what_a_sink_announces_after_a_hand_back_is_not_passed_over_by_the_next(taken: SinkAndStream) -> None:
+    taken.kafka.written.append(announcement(taken))
+    taken.hand_back()
+    taken.hand_back()
+    taken.kafka.log = ControlLog({0: 0}, {0: 20}, 0)
+    taken.kafka.written.append(replace(announcement(taken), offset=15))
+    with pytest.raises(TakeoverRefusedError, match=r"control topic at 0:15\)") as refused:
+        taken.hand_back()
+    assert (refused.value.fix or "").startswith("start the connector, wait until it has committed once")
 
 
 def test_only_partitions_that_exist_are_handed_back(taken: SinkAndStream) -> None:

@@ -11,7 +11,8 @@ from pyiceberg.catalog import Catalog
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
 from jobs.config.stream.models import StreamSpec
-from jobs.streaming.driver.tables.previous_targets import refuse_mirrors, refuse_rows_of_a_sink
+from jobs.streaming.driver.tables.former_sink import refuse_rows_of_a_sink
+from jobs.streaming.driver.tables.previous_targets import refuse_mirrors
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.errors import GapError, MirrorTableError
 from jobs.tables.commit.stamp.stamps import Stamp

@@ -1,0 +1,190 @@
+"""A connector that is started again after a takeover: its commits stop the stream, and the ways to go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+
+from jobs.migration.sink_protocol.sink_floor import floor_text
+from jobs.migration.takeover.sink import sink_of
+from jobs.migration.takeover.sink_kafka import ControlLog
+from jobs.migration.takeover.table_completion import COMPLETED_KEY
+from jobs.migration.takeover.takeover_seam import seam_of
+from jobs.tables.commit.history.sink_record import TakeoverRecord, is_commit_since_takeover, takeover_record
+from jobs.tables.commit.stamp.errors import SinkRestartedError
+from jobs.tables.commit.stamp.offsets import TopicPartition
+from tests.helpers.memory_sink import SinkAndStream
+from tests.helpers.routed_stream import SINK as TABLE
+
+P0 = TopicPartition("payments", 0)
+SINK = sink_of("sink", "apache", group=None, control_topic="control")
+ANOTHER = sink_of("another", "apache", group=None, control_topic="control")
+OTHER_TABLE = "orders.changes"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkAndStream:
+    return SinkAndStream(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def taken(world: SinkAndStream) -> SinkAndStream:
+    """A stream that has taken over at offset 4, and has landed up to 10."""
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    world.take_over()
+    world.stream.land_elsewhere(6)
+    return world
+
+
+def sink_commits(world: SinkAndStream, name: str = TABLE, key: str = SINK.floor_key, floor: int = 20) -> Table:
+    """A commit as the sink makes it, of the rows that the table has."""
+    table = world.stream.catalog.load_table(name)
+    table.append(table.scan().to_arrow(), snapshot_properties={key: floor_text({0: floor})})
+    return table
+
+
+def test_a_commit_of_the_sink_beside_a_running_stream_stops_it(taken: SinkAndStream) -> None:
+    with taken.stream.opened():
+        taken.stream.land_next(5)
+        snapshot = sink_commits(taken).metadata.current_snapshot()
+        assert snapshot is not None
+        head, rows = snapshot.snapshot_id, taken.stream.offsets(TABLE)
+        with pytest.raises(SinkRestartedError, match=rf"connector sink .* snapshot {head} of .* UTC") as stopped:
+            taken.stream.land_next(5)
+    assert (stopped.value.table, taken.stream.offsets(TABLE)) == (TABLE, rows)
+    assert f"rollback_to_snapshot('{TABLE}', {snapshot.parent_snapshot_id})" in (stopped.value.fix or "")
+    assert "frazil takeover payments --from-connect sink" in (stopped.value.fix or "")
+    with pytest.raises(SinkRestartedError, match=f"snapshot {head} of"):
+        taken.stream.open_and_close()
+    (problem,) = [problem for problem in taken.stream.audited().problems if problem.kind == "stopped"]
+    assert f"snapshot {head} of" in problem.sentence
+
+
+def test_other_tables_get_the_batch_and_are_named_by_themselves(taken: SinkAndStream) -> None:
+    with taken.stream.opened():
+        taken.stream.land_next(5)
+        sink_commits(taken, OTHER_TABLE)
+        with pytest.raises(SinkRestartedError, match=f"table {OTHER_TABLE}"):
+            taken.stream.land_next(5)
+    # The batch is half committed. Once the sink's rows are taken out, it is completed.
+    before = taken.stream.catalog.load_table(OTHER_TABLE).metadata.current_snapshot()
+    assert before is not None
+    taken.stream.roll_back(OTHER_TABLE, before.parent_snapshot_id)
+    taken.stream.open_and_close()
+    expected = {name: [at for at in offsets if at >= 4] for name, offsets in taken.stream.expected().items()}
+    assert taken.stream.placed() == expected
+    assert not taken.stream.audited().problems
+
+
+def test_a_rollback_of_the_sinks_rows_lets_the_stream_go_on(taken: SinkAndStream) -> None:
+    snapshot = sink_commits(taken).metadata.current_snapshot()
+    assert snapshot is not None
+    sink_commits(taken, floor=22)
+    with pytest.raises(SinkRestartedError, match=f"snapshot {snapshot.snapshot_id} of .* and 1 later") as stopped:
+        taken.stream.open_and_close()
+    assert f", {snapshot.parent_snapshot_id})" in (stopped.value.fix or "")
+    taken.stream.roll_back(TABLE, snapshot.parent_snapshot_id)
+    taken.stream.land_elsewhere(5)
+    expected = {name: [at for at in offsets if at >= 4] for name, offsets in taken.stream.expected().items()}
+    assert taken.stream.placed() == expected
+
+
+@pytest.mark.parametrize(("sink_ended", "start"), [(7, 10), (10, 10), (13, 13)])
+def test_a_second_takeover_goes_on_behind_both(taken: SinkAndStream, sink_ended: int, start: int) -> None:
+    taken.stream.produce(5)
+    sink_commits(taken)
+    taken.kafka.groups["connect-sink"] = {P0: sink_ended}
+    taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
+    plan = taken.take_over()
+    assert plan.start == {P0: start}
+    assert any("stand twice" in note for note in plan.notes)
+    taken.stream.land_elsewhere(5)
+    assert max(taken.stream.offsets(TABLE)) == 18
+    result = taken.stream.audited()
+    assert result.doubled > 0
+    assert not [problem for problem in result.problems if problem.kind == "stopped"]
+
+
+def test_a_second_takeover_completes_a_half_committed_batch(taken: SinkAndStream) -> None:
+    with taken.stream.opened():
+        taken.stream.land_next(5)
+        sink_commits(taken, OTHER_TABLE)
+        with pytest.raises(SinkRestartedError):
+            taken.stream.land_next(5)
+    taken.kafka.groups["connect-sink"] = {P0: 7}
+    taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
+    assert taken.take_over().start == {P0: 20}
+    taken.stream.land_elsewhere(5)
+    assert [at for at in taken.stream.offsets(TABLE) if at >= 4] == [
+        at for at in taken.stream.expected()[TABLE] if at >= 4
+    ]
+
+
+def test_the_seam_is_not_sound_beside_a_sink_that_commits(world: SinkAndStream) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    plan = world.take_over()
+    world.stream.land_elsewhere(6)
+    given = (world.stream.spec, world.stream.settings, world.stream.catalog, plan)
+    assert (seam_of(*given).sound, seam_of(*given).stops) == (True, ())
+    sink_commits(world)
+    seam = seam_of(*given)
+    assert not seam.sound
+    assert "connector sink" in seam.stops[0]
+
+
+def test_another_connector_and_copies_of_the_key_do_not_stop_the_stream(taken: SinkAndStream) -> None:
+    sink_commits(taken, key=ANOTHER.floor_key)
+    # Somebody copies the summary of the sink's last snapshot.
+    sink_commits(taken, floor=12)
+    taken.stream.land_elsewhere(5)
+
+
+def test_a_takeover_of_an_earlier_version_and_a_hand_back_are_not_watched(taken: SinkAndStream) -> None:
+    sink_commits(taken)
+    table = taken.stream.catalog.load_table(TABLE)
+    record = takeover_record(table.metadata, "payments")
+    assert record is not None
+    assert record.floor == {0: 12}
+    with table.transaction() as change:
+        change.set_properties(msgspec.structs.replace(record, floor={}).properties("payments"))
+    taken.stream.land_elsewhere(5)
+    taken.hand_back()
+    sink_commits(taken, floor=30)
+    assert not [problem for problem in taken.stream.audited().problems if problem.kind == "stopped"]
+
+
+RECORD = TakeoverRecord(
+    "sink", "apache", "connect-sink", "connect-sink", "connect-sink", "control", 0.0, "ada", floor={0: 12, 1: 5}
+)
+APPEND, OVERWRITE, REPLACE, DELETE = Operation.APPEND, Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE
+
+
+@pytest.mark.parametrize(
+    ("operation", "offsets", "more", "counts"),
+    [
+        (APPEND, {0: 13}, {}, True),
+        (OVERWRITE, {0: 13}, {}, True),
+        (DELETE, {0: 13}, {}, True),
+        (REPLACE, {0: 13}, {}, False),
+        (APPEND, {0: 12}, {}, False),
+        (APPEND, {0: 3, 1: 6}, {}, True),
+        (APPEND, {0: 12, 1: 5}, {}, False),
+        (APPEND, {2: 1}, {}, True),
+        (APPEND, {0: 13}, {COMPLETED_KEY: "sink"}, False),
+    ],
+)
+def test_a_commit_since_the_takeover(
+    operation: Operation, offsets: dict[int, int], more: dict[str, str], counts: bool
+) -> None:
+    for key, known in ((SINK.floor_key, counts), (ANOTHER.floor_key, False)):
+        summary = Summary(operation, **{key: floor_text(offsets)}, **more)
+        snapshot = Snapshot.model_validate(
+            {"snapshot-id": 1, "timestamp-ms": 0, "manifest-list": "", "summary": summary.model_dump()}
+        )
+        assert is_commit_since_takeover(snapshot, RECORD) == known
