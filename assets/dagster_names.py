@@ -33,7 +33,7 @@ def dagster_safe(text: str) -> str:
 
 
 def op_name(spec: StreamSpec) -> str:
-    """The name of the op that drains a stream; `-` is not allowed there."""
+    """Name of the op of a stream's one-off run; `-` is not allowed there."""
     return "drain_" + spec.stream.replace("-", "__")
 
 
@@ -43,7 +43,7 @@ def group_name(spec: StreamSpec) -> str:
 
 
 def pool(spec: StreamSpec) -> str:
-    """The name of the Dagster pool that lets one run at a time drain a stream; a second one waits."""
+    """Name of the Dagster pool that allows one run at a time for a stream; a second one waits."""
     return f"frazil.{spec.stream}"
 
 

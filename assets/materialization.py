@@ -237,7 +237,7 @@ def _table_or_none(catalog: CatalogResource, target: TargetSpec) -> Table | None
 
 
 def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:
-    """The metadata of a continuous stream's own table and of its driver.
+    """Metadata of a continuous stream's main table and of its driver.
 
     Args:
         sentence: Outcome of `ensure_running`.

@@ -1,7 +1,7 @@
 """Definitions that Dagster loads: assets, checks, jobs, schedules and sensors of the deployment that FRAZIL_HOME names.
 
 Loading reads files and nothing else: no connection is opened and no JVM started. A broken file does not hide the other
-streams: it is logged, and stands in the metadata that `dg list defs` and the code location's page show. A stream that
+streams: it is logged, and is in the metadata that `dg list defs` and the code location's page show. A stream that
 was launched before its file broke is shown as it was launched.
 """
 

@@ -34,7 +34,7 @@ class Alarm:
         meaning: Sentence about the condition.
         severity: Severity of the condition; that of a check that only warns is `warning` at most.
         safe: Sentence about what stays safe meanwhile.
-        next: The next command where the condition itself names none; `{stream}` stands for the stream.
+        next: The next command if the condition itself names none, with `{stream}` as the stream's id.
         seconds: Seconds that the condition lasts before it is reported.
         states: States of a stream that are the condition, as `frazil status` names them.
         checks: Asset checks whose failure is the condition.

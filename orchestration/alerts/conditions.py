@@ -82,7 +82,7 @@ class Condition:
 
     @property
     def key(self) -> str:
-        """The key that tells conditions apart."""
+        """Key that identifies the condition."""
         return f"{self.alarm.id}/{self.stream}/{self.subject}"
 
 

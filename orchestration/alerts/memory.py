@@ -62,7 +62,7 @@ class Alert(msgspec.Struct, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """The key that tells conditions apart."""
+        """Key that identifies the condition."""
         return f"{self.id}/{self.stream}/{self.subject}"
 
     @property

@@ -1,8 +1,8 @@
 """Classes of keys: what a change of each key of a stream's file, and of the settings, touches.
 
-A key without an entry has that of the block that it stands in. Every key on the first two levels has an entry of its
-own, which a test sees to. The generation alone decides whether a driver restarts. `restarts` says
-that beforehand, for a file that is compared with another file.
+A key without an entry has the entry of its block. Every key on the first two levels has an entry of its own, which a
+test checks. The generation alone decides whether a driver restarts. `restarts` predicts that for a file that is
+compared with another file.
 """
 
 from __future__ import annotations

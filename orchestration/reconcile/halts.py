@@ -10,7 +10,7 @@ _RUNS_ON = "A driver that runs goes on with the configuration that was launched.
 
 
 class Halt(StrEnum):
-    """Why the supervisor leaves a stream to an operator.
+    """Reason why the supervisor leaves a stream to an operator.
 
     Attributes:
         what: What happened, in a sentence.

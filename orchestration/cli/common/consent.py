@@ -27,7 +27,7 @@ def keep_command_line(ctx: click.Context, arguments: Iterable[str]) -> None:
 
 
 def command_line(*more: str) -> str:
-    """The command line that was typed, with more words; one that can be typed as it stands."""
+    """Typed command line with further words, quoted so that it can be typed again."""
     arguments: list[str] = click.get_current_context().meta.get(_ARGUMENTS, [])
     return shlex.join(["frazil", *arguments, *more])
 

@@ -235,11 +235,11 @@ def generate(
 ) -> None:
     """Produce records that STREAM lands, in its formats and with its schemas, into its topic.
 
-    They have the keys and headers of which it has columns. Avro, Protobuf and JSON Schema are written in the newest
-    schema that the registry has for them.
+    The records have the keys and headers that the stream has columns for. Avro, Protobuf and JSON Schema are written
+    with the newest schema in the registry.
 
-    Bad ones (--bad) become dead letters, each for a reason of its own. It is for a first hour and for load: whoever
-    else reads the topic gets the records, too, so brokers elsewhere need --yes.
+    Bad records (--bad) become dead letters, for different reasons. The command is for a first hour and for load tests:
+    other readers of the topic get the records, too, so brokers elsewhere need --yes.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     target = topic or _only_topic(spec)

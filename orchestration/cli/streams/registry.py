@@ -57,7 +57,7 @@ def status(deployment: Deployment, as_json: bool) -> None:
 @json_option()
 @click.pass_obj
 def forget(deployment: Deployment, stream: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Forget the schemas that STREAM knows, after the registry was made anew.
+    """Forget the schemas that STREAM knows, after the registry was rebuilt.
 
     Records that were written before are then read with whatever schema has their id now: do it only if none are left to
     read, or the ids mean the same. Shows how many they are and asks.
@@ -71,11 +71,11 @@ def forget(deployment: Deployment, stream: str, dry_run: bool, yes: bool, as_jso
     if actual.lease.state == "live":
         raise FrazilError(
             f"stream {stream} is run by {actual.lease.name}, which knows them, too.",
-            fix=f"frazil stop {stream} --reason 'the registry was made anew'; then this again",
+            fix=f"frazil stop {stream} --reason 'the registry was rebuilt'; then this again",
         )
     count = len(read_known_schemas(store))
     if not dry_run:
-        said = f"{stream} knows {count} schemas of {registry_of(store)}, and is to ask the registry for them anew."
+        said = f"{stream} knows {count} schemas of {registry_of(store)}, and is to ask the registry for them again."
         show_plan([said], as_json=as_json)
         consent(f"Forget the schemas that stream {stream} knows?", yes=yes)
         count = forget_known_schemas(store)

@@ -187,10 +187,9 @@ def check(
 ) -> None:
     """Check what STREAM has landed since the last check against the contract in its file.
 
-    Each expectation tells how many rows it does not accept, some of them, and the SQL that shows them all. Rows count
-    as checked if all of the contract was evaluated on all that was new. Status 1 if a critical expectation failed, or
-    one could not be evaluated. --history shows how the share of rows that were not accepted went over time, whoever
-    checked them.
+    Each expectation shows the number of rows that fail, some of them, and the SQL that shows all. Rows count as checked
+    if the whole contract was evaluated on all new rows. Status 1 if a critical expectation failed, or one could not be
+    evaluated. --history shows the share of failed rows over time, whoever checked them.
     """
     if dead_letters and table is not None:
         raise FrazilError(

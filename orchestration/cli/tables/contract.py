@@ -23,7 +23,7 @@ def contract() -> None:
 def import_(file: Path, as_json: bool) -> None:
     """Print the contract block of a stream's file, from the JSON of a suite.
 
-    What cannot be taken over stands in comments, with why.
+    Expectations that cannot be converted are comments, with the reason.
     """
     try:
         text = file.read_text(encoding="utf-8-sig")

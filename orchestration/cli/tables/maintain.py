@@ -90,7 +90,7 @@ def print_problems(outcomes: Sequence[MaintenanceOutcome]) -> None:
 def maintain(
     deployment: Deployment, tables: tuple[str, ...], plan_only: bool, actions: tuple[str, ...], as_json: bool
 ) -> None:
-    """Keep TABLEs healthy: merge small files, expire snapshots, remove what nobody names any more.
+    """Keep TABLEs healthy: compact small files, expire snapshots, remove orphan files.
 
     A TABLE is namespace.table, or a stream's id for its table and dead letters; without any, all that streams and
     settings name. What is due is decided from metadata; Spark starts only if there is something to do. The streams may

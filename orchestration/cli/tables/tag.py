@@ -60,9 +60,9 @@ def tag(
 ) -> None:
     """Give a snapshot of STREAM's table the name NAME, under which Spark reads it, and keep it from expiry.
 
-    Without more it is the newest. --offset names the snapshot that has the record, --timestamp the first that is
-    complete up to it by the records' time, --snapshot one by its id. The stream may run meanwhile. A name that is taken
-    by another snapshot is refused.
+    The default is the newest snapshot. --offset names the snapshot that has the record, --timestamp the first that is
+    complete up to it by the records' time, --snapshot one by its id. The stream may run meanwhile. The name of another
+    snapshot is refused.
     """
     fix = f"frazil tag {stream} NAME, with --list, or NAME with --delete"
     spec, settings = deployment.stream(stream), deployment.settings()

@@ -129,7 +129,7 @@ def _has_keeper(group: DriverGroup) -> bool:
 
 
 def drain_driver(deployment: Deployment, stream: str) -> None:
-    """End a stream's driver after its batch, without changing the operator's wish about the stream."""
+    """End a stream's driver after its batch, without changing the operator's desired state."""
     control = StreamControl(deployment.home, deployment.settings_file, stream)
     try:
         control.drain_driver("what started it ends", "frazil")

@@ -117,7 +117,7 @@ class ServicesLock:
     """The claim of this process on a deployment's services, from `acquire` to `release`.
 
     Args:
-        folder: Dagster's home of the deployment; made if it is not there.
+        folder: Dagster's home of the deployment; created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -56,10 +56,10 @@ def preview(
     other: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what STREAM would make of records that its topics hold: rows, dead letters, tables and files.
+    """Show what STREAM would make of records in its topics: rows, dead letters, tables and files.
 
     Nothing is written, no position moves, and the stream may run meanwhile. With --diff the same records go through
-    another file as well: status 0 if nothing would change, 3 if rows would, 4 if records would be lost that land now.
+    another file as well: status 0 if nothing would change, 3 if rows would, 4 if records that land now would be lost.
     """
     if last is not None and offsets:
         raise FrazilError("--last and --offsets both say which records are meant.", fix=f"frazil preview {stream}")

@@ -57,9 +57,9 @@ _STOPS = (
 @json_option("Print the findings as one JSON document.")
 @click.pass_context
 def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> None:
-    """Check STREAMS (all, if none is named) and the settings; then the topics and tables they speak of.
+    """Check STREAMS (all, if none is named) and the settings; then their topics and tables.
 
-    What cannot be checked because it is not running or not there yet is named, and is no failure.
+    A service that does not run, or a table that does not exist yet, is named, and is no failure.
     """
     deployment: Deployment = ctx.obj
     specs, findings = _read_streams(deployment, streams)

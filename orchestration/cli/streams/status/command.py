@@ -38,8 +38,8 @@ NOT_KNOWN = 4
 def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, check: bool, watch: str | None) -> None:
     """Show every stream on a line, or all that is known of STREAMS. Needs neither the broker nor a JVM.
 
-    Where a driver runs, its last heartbeat tells; the tables and the topics are looked at where none does, and for the
-    streams that are named. Of a stream that writes, audits and publishes the table is always looked at.
+    If a driver runs, its last heartbeat is shown. Tables and topics are read if none runs, and for the named streams.
+    The table of a stream that writes, audits and publishes is always read.
     """
     if watch is not None:
         if check:

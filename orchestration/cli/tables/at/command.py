@@ -50,11 +50,11 @@ _MOST_ROWS = 5
 @json_option()
 @click.pass_obj
 def at(deployment: Deployment, stream: str, row: str | None, show_config: bool, as_json: bool, **selected: Any) -> None:
-    """Find what became of a record of STREAM: the snapshot that landed it, who did, and how to read it.
+    """Find the outcome of a record of STREAM: the snapshot that landed it, the process that did, and how to read it.
 
     A record is named by --topic, --partition and --offset. --row finds the records of rows; --timestamp the snapshots
-    that go with an instant, by the records' time and by the commits'; --snapshot says what a snapshot holds. Works for
-    snapshots that have expired, by the ledger. Reads only.
+    of an instant, by the records' time and by the commits'; --snapshot shows the contents of a snapshot. Works for
+    expired snapshots, too, by the ledger. Reads only.
     """
     fix = f"frazil at {stream} --partition 0 --offset 17, or --timestamp, --snapshot or --row"
     spec, settings = deployment.stream(stream), deployment.settings()

@@ -211,9 +211,9 @@ def accept(
 ) -> None:
     """Answer the stop of a mirror of STREAM whose source went back to lower positions.
 
-    What the changelog has from those offsets on then counts as later than all before it, whatever positions it has,
-    now and whenever the mirror is made anew. Nothing is merged yet: the next `frazil mirror run` does that. Shows what
-    it is and asks: an answer cannot be taken back.
+    Changes in the changelog from those offsets on then count as later than all before them, whatever their positions,
+    now and whenever the mirror is rebuilt. Nothing is merged yet: the next `frazil mirror run` does that. Shows the
+    answer and asks: it cannot be taken back.
     """
     if not new_generation:
         raise FrazilError(
