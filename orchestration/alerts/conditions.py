@@ -28,7 +28,6 @@ from jobs.config.stream.models import StreamSpec
 from jobs.streaming.supervision.documents.heartbeat import Heartbeat
 from jobs.streaming.supervision.state.desired import StreamFiles
 from jobs.streaming.supervision.state.observation import Observation, observe
-from jobs.tables.commit.history.parked_places import unpark_command
 from orchestration.alerts.alarms import (
     ALARM_BY_ID,
     ALARM_BY_STATE,
@@ -38,7 +37,7 @@ from orchestration.alerts.alarms import (
 from orchestration.jobs.runs import STREAM_TAG
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.stream_files import stream_ids
-from orchestration.reconcile.stream_state import StreamState, stream_state
+from orchestration.reconcile.stream_state import StreamState, stream_state, unpark_command
 from orchestration.reconcile.supervisor_heartbeat import read_supervisor_heartbeat
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from jobs.streaming.supervision.documents.launches import LaunchedProcess
 from jobs.streaming.supervision.documents.stall import find_stall
 from jobs.streaming.supervision.processes.actual import ActualState, Driver
 from jobs.streaming.supervision.state.observation import Observation
-from jobs.tables.commit.history.parked_places import unpark_command
 from orchestration.reconcile.decide import Action, Decision
 
 NEVER_RAN = "never ran"
@@ -49,6 +48,11 @@ class StreamState:
         """The state without what changes with every batch: what has to differ to be news."""
         word = "running" if self.at_work else self.state
         return ", ".join((word, *self.suspended))
+
+
+def unpark_command(stream: str, table: str) -> str:
+    """The command that lets a stream write a suspended table again, and when it is of use."""
+    return f"frazil accept {stream} --unpark {table}, once it takes commits"
 
 
 def stream_state(now: Observation, decision: Decision, at: float) -> StreamState:

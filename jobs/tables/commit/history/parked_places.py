@@ -19,11 +19,6 @@ def parked_id(stream: str, table: str) -> str:
     return f"{stream}{PARKED_PART}{table}"
 
 
-def unpark_command(stream: str, table: str) -> str:
-    """The command that lets a stream write a suspended table again, and when it is of use."""
-    return f"frazil accept {stream} --unpark {table}, once it takes commits"
-
-
 def newest_stamps(spec: StreamSpec, tables: Mapping[str, TableMetadata]) -> dict[str, Stamp | None]:
     """Newest stamp of each target of a stream; for a suspended table, the stamp of its placeholder.
 

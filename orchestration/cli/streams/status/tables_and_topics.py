@@ -20,7 +20,7 @@ from jobs.quality.incremental_scan.validated_position import validated_position
 from jobs.quality.publishing.gate import answers_to_held
 from jobs.quality.publishing.main_freshness import UNKNOWN, MainFreshness, branch_ahead, main_freshness
 from jobs.streaming.driver.context.completeness import settled_through
-from jobs.tables.commit.history.parked_places import parked_places, unpark_command
+from jobs.tables.commit.history.parked_places import parked_places
 from jobs.tables.commit.history.reissue import as_landed
 from jobs.tables.commit.history.stamp_history import (
     as_written,
@@ -34,6 +34,7 @@ from jobs.tables.commit.stamp.log_state import without_id
 from jobs.tables.commit.stamp.offsets import by_topic, from_topics
 from orchestration.cli.streams.status.stream_status import Parked, StreamStatus, event_span
 from orchestration.reconcile.lag import waiting_records
+from orchestration.reconcile.stream_state import unpark_command
 
 
 def add_tables_and_topics(
