@@ -10,15 +10,17 @@ ends with `_delete_old_metadata`.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from requests import Response, Session
+from requests import RequestException, Response, Session, exceptions
 
 from jobs.tables.write.file_access import keys_of
 from jobs.tables.write.renewed_file_io import RenewedFileIO, StoreFileIO
@@ -26,6 +28,23 @@ from jobs.tables.write.renewed_file_io import RenewedFileIO, StoreFileIO
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 """How long a request waits for the next byte, in seconds; after that, the table shows whether a commit succeeded."""
+
+
+# How urllib3 begins a message, and an error number within one.
+_POOL = re.compile(r"^HTTPS?Connection(?:Pool)?\(.*?\): |\[Errno -?\d+\] ")
+
+
+def connection_problem(problem: RequestException) -> str:
+    """The address that does not answer, and why not, of a client's error that nests three others.
+
+    The address is without path and query, which may be a secret of its own.
+    """
+    reason: Any = problem.args[0] if problem.args else problem
+    while (inner := getattr(reason, "reason", None)) is not None:
+        reason = inner
+    url = urlsplit((problem.request.url if problem.request is not None else None) or "")
+    address = f"{url.scheme}://{url.hostname}{f':{url.port}' if url.port else ''}: " if url.hostname else ""
+    return address + _POOL.sub("", str(reason))
 
 
 class BoundedRestCatalog(RestCatalog):
@@ -39,7 +58,11 @@ class BoundedRestCatalog(RestCatalog):
             if isinstance(session.verify, str):
                 # Without an explicit value, the environment's list of authorities would override the settings.
                 options.setdefault("verify", session.verify)
-            return ask(*args, **{"timeout": (CONNECT_SECONDS, ANSWER_SECONDS), **options})
+            try:
+                return ask(*args, **{"timeout": (CONNECT_SECONDS, ANSWER_SECONDS), **options})
+            except (exceptions.ConnectionError, exceptions.Timeout) as problem:
+                problem.args = (connection_problem(problem),)
+                raise
 
         # An adapter would not work: signed requests have their own.
         session.request = bounded  # type: ignore[method-assign]

@@ -51,6 +51,22 @@ def test_a_catalog_that_never_answers_is_away(
     assert "hunter2" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("http://127.0.0.1:9/a-secret", "http://127.0.0.1:9: Failed to establish a new connection: Connection refused"),
+        ("https://127.0.0.1:9", "https://127.0.0.1:9: Failed to establish a new connection: Connection refused"),
+        ("http://catalog.invalid:8181", "http://catalog.invalid:8181: Failed to resolve 'catalog.invalid'"),
+    ],
+)
+def test_a_catalog_that_cannot_be_reached_is_named_in_one_line(uri: str, said: str, tmp_path: Path) -> None:
+    settings = Settings.embedded(tmp_path).model_copy(update={"catalog": rest(uri)})
+    with pytest.raises(CatalogUnavailableError) as told:
+        connect_catalog(settings)
+    assert told.value.message.startswith(f"catalog lake: ConnectionError: {said}")
+    assert "secret" not in told.value.message and "retries" not in told.value.message
+
+
 def test_a_connection_waits_for_each_answer_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a server that stops answering after it was connected to."""
     monkeypatch.setattr(rest_catalog, "ANSWER_SECONDS", 0.3)
