@@ -348,6 +348,23 @@ def test_what_a_sink_announces_after_a_hand_back_is_not_passed_over_by_the_next(
     assert (refused.value.fix or "").startswith("start the connector, wait until it has committed once")
 
 
+def test_files_for_tables_of_topics_that_only_the_sink_reads_are_not_passed_over(taken: SinkAndStream) -> None:
+    schema = taken.stream.catalog.load_table(TABLE).schema()
+    uuid = str(taken.stream.catalog.create_table("orders.refunds", schema).metadata.table_uuid)
+    announced = Announcement("orders.refunds", uuid, ({"file_path": "s3://b/refunds.parquet", "record_count": 3},))
+    taken.kafka.log = ControlLog({0: 0}, {0: 20}, 0)
+    taken.kafka.written.append(ControlEvent(0, 15, "connect-sink", announced))
+    with pytest.raises(TakeoverRefusedError, match=r"files for table orders\.refunds .* at 0:15\)"):
+        taken.hand_back()
+    # The takeover has decided on what was announced before it. The stream has landed the records of its own tables.
+    taken.kafka.written = [
+        ControlEvent(0, 5, "connect-sink", announced),
+        replace(announcement(taken), offset=14),
+    ]
+    taken.hand_back()
+    assert taken.offsets() == {P0: 10}
+
+
 def test_only_partitions_that_exist_are_handed_back(taken: SinkAndStream) -> None:
     taken.stream.kafka.partitions = 2
     taken.hand_back()
