@@ -169,7 +169,8 @@ def test_topics_that_only_the_sink_reads_are_named(world: SinkAndStream) -> None
     world.kafka.groups["connect-sink"] = {P0: 4}
     read = Progress({P0: 4, TopicPartition("refunds", 0): 7})
     world.kafka.written.append(ControlEvent(0, 3, "connect-sink", read))
-    assert any("also reads refunds" in note for note in world.take_over().notes)
+    (note,) = [note for note in world.take_over().notes if "also reads refunds" in note]
+    assert "give it another iceberg.control.topic first" in note
 
 
 def second_stream(world: SinkAndStream, home: Path, **settings: Any) -> StreamSpec:
@@ -363,6 +364,16 @@ def test_files_for_tables_of_topics_that_only_the_sink_reads_are_not_passed_over
     ]
     taken.hand_back()
     assert taken.offsets() == {P0: 10}
+
+
+def test_a_group_that_was_set_back_after_the_hand_back_is_set_to_the_stream(taken: SinkAndStream) -> None:
+    taken.hand_back()
+    taken.kafka.groups["connect-sink"] = {P0: 6}
+    with pytest.raises(TakeoverRefusedError, match="was set back since, to payments-0 at 6:") as refused:
+        taken.take_over()
+    assert "--group connect-sink --topic payments:0 --to-offset 10 --execute" in (refused.value.fix or "")
+    taken.kafka.groups["connect-sink"] = {P0: 10}
+    assert taken.take_over().start == {P0: 10}
 
 
 def test_only_partitions_that_exist_are_handed_back(taken: SinkAndStream) -> None:
