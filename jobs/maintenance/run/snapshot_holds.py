@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError, first_line
 from jobs.base.system.typed_json import decode_json
@@ -21,6 +22,8 @@ from jobs.maintenance.plan.table_context import TableContext
 from jobs.maintenance.run.pending_files import read_pending_files
 from jobs.proof.audit import ledger_fill
 from jobs.quality.publishing.main_freshness import branches_ahead
+from jobs.tables.commit.history.branch import existing_table, seen_on
+from jobs.tables.commit.history.sink_record import SINK_OFFSETS, commits_since_takeover, takeover_record
 from jobs.tables.commit.history.stamp_history import as_written, stamps_along_main, written_branch
 from jobs.tables.commit.stamp.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.tables.commit.stamp.table_properties import READER_PREFIX
@@ -59,6 +62,7 @@ def holds(context: TableContext, table: Table, now: datetime, *, to_be_filled: b
         *_at_work(context, table, now),
         *_unpublished(context, table, now),
         *_windows(context, now),
+        *_restarted_sinks(context, table),
     ]
 
 
@@ -158,6 +162,26 @@ def _windows(context: TableContext, now: datetime) -> Iterator[SnapshotHold]:
         if spec.table.name == context.name and limit is not None and limit.window is not None:
             why = f"stream {spec.stream} counts the failures of that time (errors.stop_above.window)"
             yield SnapshotHold("errors.stop_above.window", now - limit.window.of, why)
+
+
+def _restarted_sinks(context: TableContext, table: Table) -> Iterator[SnapshotHold]:
+    """Commits of a connector since a stream took over from it, with the snapshot before: the stream may look later."""
+    if not any(key.startswith(SINK_OFFSETS) for each in table.metadata.snapshots for key in _summary(each)):
+        return
+    for spec in streams_writing_to(context.specs, context.name):
+        own = spec.coordinator == context.name
+        coordinator = table if own else existing_table(context.catalog, spec.coordinator)
+        record = takeover_record(coordinator.metadata, spec.stream) if coordinator is not None else None
+        metadata = seen_on(table.metadata, spec.branch_of(context.name))
+        commits = commits_since_takeover(metadata, record) if record is not None else []
+        if record is not None and commits:
+            before = metadata.snapshot_by_id(commits[0].parent_snapshot_id or -1)
+            why = f"connector {record.connector} was started again after stream {spec.stream} took over from it"
+            yield SnapshotHold(f"takeover of {spec.stream}", snapshot_time(before or commits[0]), why, warn=True)
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def written_branches(context: TableContext, metadata: TableMetadata) -> set[str]:

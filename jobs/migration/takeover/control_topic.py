@@ -97,8 +97,7 @@ def refuse_other_brokers(spec: StreamSpec, sink: Sink, kafka: SinkKafka) -> None
             f"(consumer.override.bootstrap.servers). Stream {spec.stream} reads from {own}, "
             "where topics of these names may hold other records.",
             fix="name the connector's brokers in kafka.bootstrap_servers; if both addresses are of the same brokers, "
-            f"name the sink instead of the worker: frazil takeover {spec.stream} --from-connect {sink.name} --group "
-            f"{sink.offset_group} --control-topic {topic}",
+            "name both there",
         )
     # Without addresses of its own, the control topic is on the worker's brokers, which are unknown.
     if sink.control_brokers & kafka.brokers or not (sink.control_brokers or source):

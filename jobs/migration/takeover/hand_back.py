@@ -224,12 +224,17 @@ def _refuse_open_files(
 ) -> None:
     """Refuse to raise the sink's floor past files that it has announced and no table has.
 
-    A takeover has committed such files. If the sink has announced others since, the stream has landed their records.
+    A takeover has committed such files. If the sink has announced others since for a table of the stream, the stream
+    has landed their records. But the connector may have gone on with other topics, into other tables.
     """
     known = record if record is not None and is_of(record, sink) else None
+    since: ControlOffsets = known.control_end if known is not None else {}
+    own_tables: tuple[str, ...] = ()
     if known is not None and known.handed_back is None:
-        return
-    since = known.control_end if known is not None else {}
+        if not known.floor:
+            # An earlier version took over, and did not record since when announcements count.
+            return
+        since, own_tables = known.floor, with_named_tables(spec, catalog).target_names
     partitions = [TopicPartition(sink.control_topic, number) for number in control.end]
     offsets = kafka.committed(sink.coordinator_group, partitions)
     coordinator = {partition.partition: offset for partition, offset in offsets.items()}
@@ -240,7 +245,11 @@ def _refuse_open_files(
     tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in facts.tables}
     for partition, offset, announced in facts.announcements:
         table = tables[announced.table]
-        if table is None or announced.table_uuid not in (None, str(table.metadata.table_uuid)):
+        if (
+            table is None
+            or announced.table in own_tables
+            or announced.table_uuid not in (None, str(table.metadata.table_uuid))
+        ):
             continue
         first_open = facts.first_open(sink_floor(table.metadata, sink.floor_key), partition)
         paths = {file["file_path"] for file in announced.data_files if file["record_count"]}

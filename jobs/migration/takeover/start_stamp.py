@@ -25,9 +25,9 @@ from jobs.streaming.driver.opening.opening import opened
 from jobs.streaming.operator.reset import control_lock, reset
 from jobs.streaming.operator.reset_plan import explicit_offsets
 from jobs.streaming.operator.reset_request import reset_request
-from jobs.tables.commit.history.sink_record import ControlOffsets, takeover_record
+from jobs.tables.commit.history.sink_record import ControlOffsets, TakeoverRecord, takeover_record
 from jobs.tables.commit.recovery.accept import signed_answer
-from jobs.tables.commit.stamp.offsets import Positions, by_topic
+from jobs.tables.commit.stamp.offsets import Positions, TopicPartition, by_topic, pointwise_max
 from jobs.tables.commit.stamp.stamp_fields import Counts
 from jobs.tables.commit.stamp.stamps import Stamp
 
@@ -52,19 +52,52 @@ def stands_at(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions, 
     if _has_landed_nothing(newest):
         return False
     record = takeover_record(catalog.load_table(spec.coordinator).metadata, spec.stream)
-    sink_is_behind = any(newest.position.get(partition, 0) > offset for partition, offset in start.items())
+    position = {partition: newest.position.get(partition, 0) for partition in start}
+    sink_is_behind = any(position[partition] > offset for partition, offset in start.items())
     returned = record is not None and record.handed_back is not None and record.offset_group == sink.offset_group
     if sink_is_behind or not (returned or restarted):
-        positions = ", ".join(
-            f"{partition} at {newest.position.get(partition, 0)}" for partition in sorted(start)[:_NAMED]
-        )
-        raise TakeoverRefusedError(
-            f"stream {spec.stream} has landed records itself and stands at {positions}; the sink's group stands "
-            "elsewhere. Starting at the group's offsets would land records twice, or pass over some.",
-            fix=f"frazil status {spec.stream}; if you have decided which offsets are right: "
-            f"frazil reset-offsets {spec.stream} --to {explicit_offsets(start)}",
-        )
+        raise _position_elsewhere(spec, sink, record, position, start)
     return False
+
+
+def _position_elsewhere(
+    spec: StreamSpec, sink: Sink, record: TakeoverRecord | None, position: Positions, start: Positions
+) -> TakeoverRefusedError:
+    """The refusal for a stream that has landed records itself. Its message names no offset that lands them twice."""
+    stream, group, taken = spec.stream, sink.offset_group, record is not None and is_of(record, sink)
+    if record is not None and taken and record.handed_back is not None:
+        behind = [partition for partition in sorted(start) if start[partition] < position[partition]][:_NAMED]
+        return TakeoverRefusedError(
+            f"stream {stream} gave its position back. Group {group} was set back since, to "
+            f"{', '.join(f'{partition} at {start[partition]}' for partition in behind)}: from there records would land "
+            "twice.",
+            fix="; ".join(
+                f"kafka-consumer-groups.sh --reset-offsets --group {group} --topic {topic}:{number} --to-offset "
+                f"{position[TopicPartition(topic, number)]} --execute"
+                for topic, number in behind
+            )
+            + "; then run this again",
+        )
+    where = ", ".join(f"{partition} at {position[partition]}" for partition in sorted(start)[:_NAMED])
+    furthest = pointwise_max([position, start])
+    go_on = f"frazil {'start' if spec.continuous else 'run'} {stream}"
+    passes = f"frazil reset-offsets {stream} --to {explicit_offsets(furthest)}"
+    if taken:
+        ahead = f" Group {group} stands further on." if furthest != position else ""
+        return TakeoverRefusedError(
+            f"stream {stream} has taken over from connector {sink.name} already. It has landed records since, and "
+            f"stands at {where}.{ahead}",
+            fix=f"{go_on}, which goes on there; frazil audit {stream} checks what it has landed"
+            + (f"; only if the tables have what lies below the group's offsets: {passes}" if ahead else ""),
+        )
+    return TakeoverRefusedError(
+        f"stream {stream} has landed records itself and stands at {where}; the sink's group stands elsewhere. Starting "
+        "at the group's offsets would land records twice, or pass over some.",
+        fix=f"if the tables have what lies below the group's offsets: {passes}"
+        if furthest != position
+        else f"{go_on}, which goes on there; if records between the group's offsets and the stream's first one are "
+        f"missing: frazil backfill {stream}",
+    )
 
 
 def _has_landed_nothing(newest: Stamp) -> bool:

@@ -26,7 +26,6 @@ from jobs.migration.takeover.stream_start import PartitionStart, check_group, pl
 from jobs.migration.takeover.table_completion import read_table_facts
 from jobs.migration.takeover.takeover_record import (
     answers_since,
-    is_of,
     refuse_second_route,
     refuse_second_stream,
     written_tables,
@@ -40,8 +39,11 @@ from jobs.tables.commit.history.sink_record import (
     commits_since_takeover,
     takeover_record,
 )
+from jobs.tables.commit.protocol.named_tables import with_named_tables
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from jobs.tables.write.table_creation import refuse_format
+
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +160,12 @@ def plan_in_catalog(
     names = dict.fromkeys([*tables, *facts.tables])
     tables = {name: existing_table(catalog, name, sink.branch_of(name)) for name in names}
     written = {name: table for name in written_tables(spec, names) if (table := tables[name]) is not None}
-    restarted = _is_restarted(sink, record, written)
+    restarted = _is_restarted(spec, sink, record, catalog, written)
+    both = partitions
     if restarted and (newest := coordinator_stamp(spec, catalog)) is not None:
         # Both have landed what lies below the other's position.
         ahead = newest.position
+        both = tuple(replace(at, start=min(at.start, ahead.get(at.partition, 0))) for at in partitions)
         partitions = tuple(replace(at, start=max(at.start, ahead.get(at.partition, 0))) for at in partitions)
     start = {partition.partition: partition.start for partition in partitions}
     refuse_second_stream(spec, sink, catalog, written, {partition.topic for partition in start})
@@ -174,9 +178,11 @@ def plan_in_catalog(
     position_set = stands_at(spec, sink, catalog, start, restarted=restarted)
     notes = [*_notes(spec, sink, facts, completions, row_tables, with_worker=request.worker is not None)]
     if restarted:
+        ends = ", ".join(f"{at.partition} at {at.start}" for at in both[:_NAMED])
+        more = f" and {len(both) - _NAMED} more" if len(both) > _NAMED else ""
         notes.append(
-            f"Connector {sink.name} has committed since stream {spec.stream} took over from it. Records that both have "
-            f"landed stand twice; frazil audit {spec.stream} names them."
+            f"Connector {sink.name} has committed since stream {spec.stream} took over from it. Records from the "
+            f"connector's former end up to {ends}{more} stand twice, as both have landed them."
         )
     return TakeoverPlan(
         *(spec.stream, sink, partitions, completions, facts.log.end, tuple(notes), obstacle, running is None),
@@ -185,11 +191,21 @@ def plan_in_catalog(
     )
 
 
-def _is_restarted(sink: Sink, record: TakeoverRecord | None, tables: Mapping[str, Table]) -> bool:
-    """Whether the sink of the stream's last takeover has committed to a table of the stream since."""
-    if record is None or not is_of(record, sink):
+def _is_restarted(
+    spec: StreamSpec, sink: Sink, record: TakeoverRecord | None, catalog: Catalog, tables: Mapping[str, Table]
+) -> bool:
+    """Whether the sink of the stream's last takeover has committed to a table of the stream since.
+
+    The commits stand under the control topic of the record. The sink may have another one by now.
+
+    Args:
+        tables: Existing tables that the stream may write; those that values have named are looked up.
+    """
+    if record is None or (record.connector, record.offset_group) != (sink.name, sink.offset_group):
         return False
-    return any(commits_since_takeover(table.metadata, record) for table in tables.values())
+    named = [name for name in with_named_tables(spec, catalog).target_names if name not in tables]
+    others = [table for name in named if (table := existing_table(catalog, name, spec.branch_of(name))) is not None]
+    return any(commits_since_takeover(table.metadata, record) for table in (*tables.values(), *others))
 
 
 def _check_stream(spec: StreamSpec, sink: Sink, tables: Mapping[str, Table | None]) -> None:
@@ -239,7 +255,11 @@ def _notes(
     topics = sorted({*sink.topics, *(partition.topic for partition in facts.progress)})
     unread = [topic for topic in topics if not spec.source.reads(topic)]
     if unread:
-        yield f"The connector also reads {', '.join(unread)}, which stream {spec.stream} does not read."
+        yield (
+            f"The connector also reads {', '.join(unread)}, which stream {spec.stream} does not read. If it is to go "
+            "on with them, give it another iceberg.control.topic first. Otherwise its next commit to a table of the "
+            "stream stops the stream."
+        )
     if not with_worker:
         yield "The worker was not asked (--connect URL): see that nobody starts the connector again."
     if facts.cleanup_policy is None:

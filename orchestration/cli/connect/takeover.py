@@ -115,11 +115,17 @@ def takeover(
         _print_seam(seam)
         click.echo(f"  Next: frazil {'start' if spec.continuous else 'run'} {stream}")
     if seam is not None and not seam.sound:
-        raise FrazilError(
-            f"stream {stream}: the audit found {seam.missing} missing and {seam.doubled} doubled records."
-            + "".join(f" Also, {sentence}" for sentence in seam.stops),
-            fix=f"frazil audit {stream}",
-        )
+        raise unsound_seam(plan, seam)
+
+
+def unsound_seam(plan: TakeoverPlan, seam: Seam) -> FrazilError:
+    """The error for a seam with missing or doubled records, or with an open question."""
+    both = f" Connector {plan.sink.name} had committed since an earlier takeover, so records of both are doubled."
+    return FrazilError(
+        f"stream {plan.stream} has taken over. The audit found {seam.missing} missing and {seam.doubled} doubled "
+        "records." + (both if plan.restarted else "") + "".join(f" Also, {sentence}" for sentence in seam.stops),
+        fix=f"frazil audit {plan.stream}",
+    )
 
 
 def streams_of_same_tables(deployment: Deployment, spec: StreamSpec) -> tuple[StreamSpec, ...]:

@@ -10,6 +10,7 @@ from jobs.base.errors import FrazilError
 from jobs.clients.state_store.lease import Lease
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.clients.state_store.stream_folder import stream_folder
+from jobs.maintenance.plan.snapshot_retention import snapshot_time
 from jobs.maintenance.run.snapshot_expiry import expire
 from jobs.maintenance.run.snapshot_holds import (
     CEILING,
@@ -18,9 +19,10 @@ from jobs.maintenance.run.snapshot_holds import (
     reader_holds,
     streams_of,
 )
+from jobs.tables.commit.history.sink_record import TakeoverRecord, floor_key
 from jobs.tables.commit.stamp.stamps import property_key
 from tests.helpers.lake import NAME, STREAM, Lake, later
-from tests.unit.maintenance.contexts import STEP, held, table_context
+from tests.unit.maintenance.contexts import STEP, held, set_properties, table_context
 from tests.unit.maintenance.snapshot_metadata import (
     HOUR,
     NOW,
@@ -58,6 +60,22 @@ def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
     # The stream's own table only.
     other = lake.table(f"{NAME}_dead")
     assert holds(table_context(lake, name=f"{NAME}_dead"), other, datetime.now(UTC)) == []
+
+
+def test_commits_of_a_connector_since_the_takeover_stay_until_the_stream_has_looked(lake: Lake) -> None:
+    fill_ledger_or_hold(table_context(lake))
+    groups = ("connect-sink",) * 3
+    record = TakeoverRecord("sink", "apache", *groups, "control", 0.0, "ada", floor={0: 12})
+    set_properties(lake.table(), **record.properties(STREAM))
+    key, rows = floor_key("control", "connect-sink"), lake.table().scan().to_arrow()
+    lake.table().append(rows, snapshot_properties={key: '{"0":12}'})
+    assert held(lake) == []
+    before = lake.table().metadata.current_snapshot()
+    lake.table().append(rows, snapshot_properties={key: '{"0":13}'})
+    assert held(lake) == [f"takeover of {STREAM}"]
+    (hold,) = holds(table_context(lake), lake.table(), datetime.now(UTC))
+    assert before is not None
+    assert hold.since == snapshot_time(before)
 
 
 def test_a_window_of_failures_holds(lake: Lake) -> None:

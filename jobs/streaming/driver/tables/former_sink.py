@@ -10,7 +10,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.history.branch import described
+from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.history.sink_record import SINK_OFFSETS, commits_since_takeover, takeover_record
+from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.errors import GapError, SinkRestartedError
 
@@ -52,12 +54,13 @@ def refuse_restarted_sink(
     first = commits[0]
     at = datetime.fromtimestamp(first.timestamp_ms / 1000, UTC)
     more = f" and {len(commits) - 1} later ones" if len(commits) > 1 else ""
-    keep = f"keep its rows: frazil takeover {stream} --from-connect {record.connector}, which goes on behind both"
-    before = metadata.snapshot_by_id(first.parent_snapshot_id or -1)
-    if before is not None:
-        back = f"CALL system.rollback_to_snapshot('{table}', {before.snapshot_id})"
+    again = f"frazil takeover {stream} --from-connect {record.connector} --connect URL"
+    keep = f"keep its rows: {again}, which goes on behind both"
+    before = first.parent_snapshot_id
+    if before is not None and _descends_from_stamp(metadata, before, stream):
+        back = f"CALL system.rollback_to_snapshot('{table}', {before})"
         if branch != MAIN_BRANCH:
-            back = f"ALTER TABLE {table} REPLACE BRANCH {branch} AS OF VERSION {before.snapshot_id}"
+            back = f"ALTER TABLE {table} REPLACE BRANCH {branch} AS OF VERSION {before}"
         keep = f"take its rows out, in Spark: {back}, then frazil start {stream}; or {keep}"
     raise SinkRestartedError(
         f"stream {stream}: connector {record.connector} was started again after the takeover. It has committed to "
@@ -66,6 +69,15 @@ def refuse_restarted_sink(
         fix=f"stop the connector; then {keep}",
         table=table,
     )
+
+
+def _descends_from_stamp(metadata: TableMetadata, snapshot_id: int, stream: str) -> bool:
+    """Whether a snapshot, or one of its existing ancestors, is a commit of the stream.
+
+    If not, earlier commits of the sink may have expired. The snapshot then holds their rows.
+    """
+    stamped = {stamped_id for stamped_id, _ in stamps_along_main(metadata, stream)}
+    return any(snapshot.snapshot_id in stamped for snapshot in ancestors(metadata, snapshot_id))
 
 
 def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> None:

@@ -197,11 +197,12 @@ class SinkRestartedError(_TableStop):
 
     Safe: No record is lost. The stream commits nothing more to the table; records that both landed stand twice.
     Next: stop the connector. Roll the table back to before its first commit, then `frazil start S`; or keep its rows
-        with `frazil takeover S --from-connect NAME`, and `frazil audit S` names those that stand twice
+        with `frazil takeover S --from-connect NAME --connect URL`, which names the offsets of those that stand twice
 
     After the rollback, the stream's own rows that it took out are landed again by
     `frazil accept S --rollback reland`. The second takeover goes on behind both the stream and the connector. If the
-    connector is to go on with other topics, give it another `iceberg.control.topic` first.
+    connector also lands topics that the stream does not read, keep its rows: nothing lands these again. If it is to go
+    on with such topics, give it another `iceberg.control.topic` first.
     """
 
 

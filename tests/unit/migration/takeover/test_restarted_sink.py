@@ -13,7 +13,9 @@ from jobs.migration.sink_protocol.sink_floor import floor_text
 from jobs.migration.takeover.sink import sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog
 from jobs.migration.takeover.table_completion import COMPLETED_KEY
+from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import seam_of
+from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
 from jobs.tables.commit.history.sink_record import TakeoverRecord, is_commit_since_takeover, takeover_record
 from jobs.tables.commit.stamp.errors import SinkRestartedError
 from jobs.tables.commit.stamp.offsets import TopicPartition
@@ -102,7 +104,8 @@ def test_a_second_takeover_goes_on_behind_both(taken: SinkAndStream, sink_ended:
     taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
     plan = taken.take_over()
     assert plan.start == {P0: start}
-    assert any("stand twice" in note for note in plan.notes)
+    (note,) = [note for note in plan.notes if "stand twice" in note]
+    assert f"former end up to payments-0 at {min(sink_ended, 10)} stand twice" in note
     taken.stream.land_elsewhere(5)
     assert max(taken.stream.offsets(TABLE)) == 18
     result = taken.stream.audited()
@@ -157,6 +160,79 @@ def test_a_takeover_of_an_earlier_version_and_a_hand_back_are_not_watched(taken:
     taken.hand_back()
     sink_commits(taken, floor=30)
     assert not [problem for problem in taken.stream.audited().problems if problem.kind == "stopped"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_same_takeover_again_names_no_offset_that_lands_records_twice(
+    taken: SinkAndStream, restarted: bool
+) -> None:
+    if restarted:
+        sink_commits(taken)
+        taken.kafka.groups["connect-sink"] = {P0: 7}
+        taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
+        taken.take_over()
+    with pytest.raises(
+        TakeoverRefusedError, match=r"has taken over .* already\..* stands at payments-0 at 10\."
+    ) as ended:
+        taken.take_over()
+    assert (ended.value.fix or "").startswith("frazil start payments")
+    assert "reset-offsets" not in (ended.value.fix or "")
+    taken.stream.land_elsewhere(5)
+
+
+def test_a_takeover_after_a_rollback_of_the_sinks_rows_does_not_pass_them_over(taken: SinkAndStream) -> None:
+    taken.stream.produce(5)
+    snapshot = sink_commits(taken).metadata.current_snapshot()
+    assert snapshot is not None
+    taken.kafka.groups["connect-sink"] = {P0: 13}
+    taken.stream.roll_back(TABLE, snapshot.parent_snapshot_id)
+    with pytest.raises(TakeoverRefusedError, match="Group connect-sink stands further on") as refused:
+        taken.take_over()
+    assert (refused.value.fix or "").startswith("frazil start payments, which goes on there")
+    assert "only if the tables have what lies below" in (refused.value.fix or "")
+    assert (refused.value.fix or "").endswith("frazil reset-offsets payments --to payments:0=13")
+
+
+def test_a_second_takeover_finds_commits_in_tables_that_values_have_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = SinkAndStream(tmp_path, monkeypatch, {"by": "type", "to": "events.{value}"})
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    world.take_over()
+    world.stream.land_elsewhere(6)
+    # The sink has committed all that it announced, so its control topic names no table any more.
+    sink_commits(world, "events.INS")
+    with pytest.raises(SinkRestartedError, match=r"table events\.INS"):
+        world.stream.open_and_close()
+    world.kafka.groups["connect-sink"] = {P0: 7}
+    world.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
+    assert world.take_over().start == {P0: 10}
+    world.stream.open_and_close()
+
+
+def test_a_second_takeover_from_a_sink_that_got_another_control_topic(taken: SinkAndStream) -> None:
+    taken.stream.produce(5)
+    sink_commits(taken)
+    taken.kafka.groups["connect-sink"] = {P0: 13}
+    assert taken.take_over(sink_of("sink", "apache", group=None, control_topic="control-2")).start == {P0: 13}
+    taken.stream.open_and_close()
+
+
+def test_no_rollback_is_named_to_a_snapshot_that_may_hold_rows_of_the_sink(taken: SinkAndStream) -> None:
+    first = sink_commits(taken).metadata.current_snapshot()
+    assert first is not None
+    table = taken.stream.catalog.load_table(TABLE)
+    table.append(table.scan().to_arrow())
+    sink_commits(taken, floor=22)
+    metadata = taken.stream.catalog.load_table(TABLE).metadata
+    left = metadata.snapshots[[each.snapshot_id for each in metadata.snapshots].index(first.snapshot_id) + 1 :]
+    assert len(left) == 2
+    for known, named in ((metadata, True), (metadata.model_copy(update={"snapshots": left}), False)):
+        with pytest.raises(SinkRestartedError) as stopped:
+            refuse_restarted_sink("payments", metadata, TABLE, "main", known)
+        assert ("rollback_to_snapshot" in (stopped.value.fix or "")) == named
+        assert "frazil takeover payments --from-connect sink --connect URL" in (stopped.value.fix or "")
 
 
 RECORD = TakeoverRecord(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from jobs.migration.takeover.takeover_plan import TakeoverPlan
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import Seam, SeamPartition
 from jobs.tables.commit.stamp.offsets import OffsetRange, TopicPartition
-from orchestration.cli.connect.takeover import plan_lines, streams_of_same_tables, takeover_facts
+from orchestration.cli.connect.takeover import plan_lines, streams_of_same_tables, takeover_facts, unsound_seam
 from resources.deployment import Deployment
 from tests.helpers.command import frazil
 
@@ -151,6 +152,13 @@ def test_a_takeover_as_json() -> None:
     }
     assert facts["seam"]["partitions"][0]["gap"] == 0
     assert (facts["seam"]["missing"], facts["seam"]["doubled"]) == (0, 0)
+
+
+def test_doubled_records_of_a_connector_that_was_started_again_are_explained() -> None:
+    seam = Seam((SeamPartition(P0, 40, 40, 90),), 50, 0, 6, ("it stands.",))
+    first, second = (unsound_seam(each, seam).message for each in (plan(), replace(plan(), restarted=True)))
+    assert first == "stream payments has taken over. The audit found 0 missing and 6 doubled records. Also, it stands."
+    assert "Connector sink had committed since an earlier takeover" in second
 
 
 @pytest.mark.parametrize(
