@@ -78,15 +78,14 @@ demo: setup ## run the whole way on this machine: broker, payments, Dagster, tab
 dev: setup ## start the local broker and Dagster's UI and daemon
 	@$(BIN)/frazil dev
 
-# Three processes on two cores, since one of them usually waits, and four for real parts, which wait more. Which tests of
-# `make test` run in which process, in which order and with which input is the same in every run:
-# tests/helpers/fixed_parts.py, and PYTHONHASHSEED for the order of sets. Real parts take as long as the machine needs, so
-# their files go to whichever process is free. Where PYTEST_ARGS chooses tests, a target may be left without any, which
-# pytest calls 5.
+# Three processes on two cores, since one of them usually waits. Which tests of `make test` run in which process, in which
+# order and with which input is the same in every run: tests/helpers/fixed_parts.py, and PYTHONHASHSEED for the order of
+# sets. Real parts take as long as the machine needs, so their files go to whichever process is free. Where PYTEST_ARGS
+# chooses tests, a target may be left without any, which pytest calls 5.
 PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest -q
 CHOSEN := $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 TEST := $(PYTEST) -n 3 -m 'not rest' $(PYTEST_ARGS) $(CHOSEN)
-TEST_REST := $(PYTEST) -n 4 --dist loadfile -m rest $(PYTEST_ARGS) $(CHOSEN)
+TEST_REST := $(PYTEST) -n 3 --dist loadfile -m rest $(PYTEST_ARGS) $(CHOSEN)
 test: setup ## run the tests that each change has to pass: every package, and a story with real parts
 	@$(TEST)
 

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs.clients.spark.end import end_spark
+from tests.helpers.shared_spark import SharedSpark, without_spark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -50,16 +53,36 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Small Spark session in this process, for the tests that kill nothing."""
-    from jobs.clients.spark.end import end_spark
-    from jobs.clients.spark.session import start_session
-    from jobs.config.settings.settings import Settings
+def spark_application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSpark]:
+    """Small Spark application in this process, for the tests that kill nothing."""
 
-    settings = Settings.embedded(tmp_path_factory.mktemp("spark"))
-    small = settings.spark.model_copy(update={"driver_memory": "600m", "conf": SPARK_CONF})
-    yield start_session(settings.model_copy(update={"spark": small}), "frazil tests")
+    def start() -> SparkSession:
+        from jobs.clients.spark.session import start_session
+        from jobs.config.settings.settings import Settings
+
+        settings = Settings.embedded(tmp_path_factory.mktemp("spark"))
+        small = settings.spark.model_copy(update={"driver_memory": "600m", "conf": SPARK_CONF})
+        return start_session(settings.model_copy(update={"spark": small}), "frazil tests")
+
+    yield SharedSpark(start)
     end_spark()
+
+
+@pytest.fixture(scope="module")
+def spark(spark_application: SharedSpark) -> SparkSession:
+    """Spark session for the tests of one file."""
+    return spark_application.new_session()
+
+
+@pytest.fixture(autouse=True)
+def spark_of_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hide the shared application from tests that do not ask for it."""
+    # A story asks for it when its first driver has been started.
+    if {"spark_application", "story"} & set(request.fixturenames):
+        yield
+        return
+    with without_spark():
+        yield
 
 
 def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

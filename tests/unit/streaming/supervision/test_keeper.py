@@ -206,7 +206,13 @@ def test_where_both_are_killed_the_supervisor_starts_the_stream(kept: World) -> 
     os.kill(keeper.pid, signal.SIGKILL)
     ends(keeper)
     assert newest(kept).attempt == 1
-    kept.control().ensure_running("it died", "supervisor")
+
+    def is_started() -> bool:
+        # As each tick does: until somebody has reaped the killed driver, it counts as alive.
+        kept.control().ensure_running("it died", "supervisor")
+        return newest(kept).attempt == 2
+
+    wait_for(is_started, "the supervisor to start the stream", SOON)
     assert runs(kept, 2).pid != first
     assert newest(kept).kept == 0
 
