@@ -73,8 +73,9 @@ def stream_state(now: Observation, decision: Decision, at: float) -> StreamState
     says_why = state in ("retrying", "failed", "fenced") or (state == "halted" and decision.action is not Action.HALT)
     if says_why and beat is not None and beat.error is not None:
         fix = beat.error.fix or fix
-    suspended = tuple(sorted(beat.work.parked)) if beat is not None else ()
-    if suspended:
+    suspended: tuple[str, ...] = ()
+    if beat is not None and beat.work.parked:
+        suspended = tuple(sorted(beat.work.parked))
         fix = fix or unpark_command(beat.stream, suspended[0])
     launched = actual.launched_process if actual.launched_process and actual.launched_process.remote else None
     return StreamState(state, _since(state, now), fix, as_of, lives, launched, suspended)

@@ -23,7 +23,8 @@ def test_a_command_that_ends_spark_does_not_end_that_of_other_tests(monkeypatch:
         end_spark()
         assert SparkSession._instantiatedSession is None
         # One that a test starts itself ends with it.
-        SparkContext._gateway = SimpleNamespace(shutdown=lambda: ended.append("own"), proc=None)
+        own = SimpleNamespace(shutdown=lambda: ended.append("own"), proc=None)
+        monkeypatch.setattr(SparkContext, "_gateway", own)
     assert ended == ["own"]
     assert (SparkContext._gateway, SparkContext._jvm) == (gateway, "jvm")
     assert (SparkContext._active_spark_context, SparkSession._instantiatedSession) == ("context", "session")

@@ -83,7 +83,9 @@ def _in_list(columns: list[str], mistakes: Iterable[SchemaTextError]) -> list[Pr
     A column that does not end, such as `amount decimal(12`, is wrong by itself. In the joined text, the column after it
     would be.
     """
-    alone = [((index,), each.message) for index, column in enumerate(columns) for each in _mistakes(column)]
+    alone: list[Problem] = [
+        ((index,), each.message) for index, column in enumerate(columns) for each in _mistakes(column)
+    ]
     return alone or [_in_joined(columns, each) for each in mistakes]
 
 

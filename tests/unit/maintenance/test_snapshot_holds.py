@@ -64,7 +64,7 @@ def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
 
 def test_commits_of_a_connector_since_the_takeover_stay_until_the_stream_has_looked(lake: Lake) -> None:
     fill_ledger_or_hold(table_context(lake))
-    groups = ("connect-sink",) * 3
+    groups = ("connect-sink", "connect-sink", "connect-sink")
     record = TakeoverRecord("sink", "apache", *groups, "control", 0.0, "ada", floor={0: 12})
     set_properties(lake.table(), **record.properties(STREAM))
     key, rows = floor_key("control", "connect-sink"), lake.table().scan().to_arrow()

@@ -194,7 +194,8 @@ def test_the_command_that_takes_age_limits_away_leaves_a_branch_where_it_is(tmp_
     *command, code = shlex.split(without_age_limit(landed_table.NAME, branch))
     assert command == ["frazil", "shell", "-c"]
     exec(code, {"catalog": landed.catalog})
-    assert landed.table.refs()[branch] == SnapshotRef(snapshot_id=head, snapshot_ref_type=SnapshotRefType.BRANCH)
+    left = {"snapshot-id": head, "type": SnapshotRefType.BRANCH}
+    assert landed.table.refs()[branch] == SnapshotRef.model_validate(left)
 
 
 def test_what_is_held_on_a_branch_stays_where_clocks_differ() -> None:
