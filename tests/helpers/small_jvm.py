@@ -20,8 +20,10 @@ def small_jvm(jars: Sequence[Path], log: Path, options: Sequence[str] = ()) -> I
         options: Further ones of the JVM.
     """
     # Imported here: only tests with a JVM need it.
+    from py4j import java_gateway, protocol
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+    installed: Any = java_gateway.get_return_value
     py4j = next((pyspark_folder() / "jars").glob("py4j-*.jar"))
     with log.open("w") as output:
         launched: Any = launch_gateway(
@@ -36,9 +38,12 @@ def small_jvm(jars: Sequence[Path], log: Path, options: Sequence[str] = ()) -> I
         )
         port, process = launched
         gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+        # PySpark installs a reader of answers that converts errors by Spark's JVM.
+        java_gateway.get_return_value = protocol.get_return_value
         try:
             yield gateway
         finally:
+            java_gateway.get_return_value = installed
             with contextlib.suppress(Exception):
                 gateway.shutdown()
             process.stdin.close()
