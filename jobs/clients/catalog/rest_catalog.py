@@ -35,9 +35,9 @@ _POOL = re.compile(r"^HTTPS?Connection(?:Pool)?\(.*?\): |\[Errno -?\d+\] ")
 
 
 def connection_problem(problem: RequestException) -> str:
-    """The address that does not answer, and why not, of a client's error that nests three others.
+    """Message for a request without an answer: the server's address, and the innermost reason.
 
-    The address is without path and query, which may be a secret of its own.
+    The address has no path and no query, as they may hold secrets.
     """
     reason: Any = problem.args[0] if problem.args else problem
     while (inner := getattr(reason, "reason", None)) is not None:

@@ -28,21 +28,6 @@ ANOTHER = sink_of("another", "apache", group=None, control_topic="control")
 OTHER_TABLE = "orders.changes"
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkAndStream:
-    return SinkAndStream(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def taken(world: SinkAndStream) -> SinkAndStream:
-    """A stream that has taken over at offset 4, and has landed up to 10."""
-    world.stream.produce(4)
-    world.kafka.groups["connect-sink"] = {P0: 4}
-    world.take_over()
-    world.stream.land_elsewhere(6)
-    return world
-
-
 def sink_commits(world: SinkAndStream, name: str = TABLE, key: str = SINK.floor_key, floor: int = 20) -> Table:
     """A commit as the sink makes it, of the rows that the table has."""
     table = world.stream.catalog.load_table(name)

@@ -27,21 +27,6 @@ P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
 SINK = sink_of("sink", "apache", group=None, control_topic="control")
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkAndStream:
-    return SinkAndStream(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def taken(world: SinkAndStream) -> SinkAndStream:
-    """A stream that has taken over at offset 4, and has landed up to 10."""
-    world.stream.produce(4)
-    world.kafka.groups["connect-sink"] = {P0: 4}
-    world.take_over()
-    world.stream.land_elsewhere(6)
-    return world
-
-
 def test_a_routed_stream_takes_over_whose_own_table_does_not_exist(world: SinkAndStream) -> None:
     world.stream.produce(4)
     world.kafka.groups["connect-sink"] = {P0: 4}

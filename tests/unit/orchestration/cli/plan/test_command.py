@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.types import StringType
 
+from jobs.base.system.deadline import DeadlineError
 from jobs.clients.state_store.epochs import keep_settings
 from jobs.clients.state_store.local_store import LocalStore
 from jobs.config.settings.generation import generation, settings_of_generation
@@ -290,16 +291,15 @@ def test_another_folder_is_compared_and_another_name_is_breaking(tmp_path: Path)
 
 def answer_slowly(monkeypatch: pytest.MonkeyPatch, slow: str) -> list[str]:
     """Let a catalog take longer for some tables than a plan waits; returns what it is asked for."""
-    asked, load = list[str](), SqlCatalog.load_table
+    asked, find = list[str](), live.find_table
 
-    def load_table(catalog: SqlCatalog, name: str) -> Table:
+    def find_late(catalog: Catalog, name: str, branch: str, seconds: float) -> Table | None:
         asked.append(name)
         if slow in name:
-            time.sleep(4)
-        return load(catalog, name)
+            raise DeadlineError(f"catalog {catalog.name} did not answer within {seconds:.0f} s")
+        return find(catalog, name, branch, seconds)
 
-    monkeypatch.setattr(live, "_CATALOG_SECONDS", 2)
-    monkeypatch.setattr(SqlCatalog, "load_table", load_table)
+    monkeypatch.setattr(live, "find_table", find_late)
     return asked
 
 
@@ -315,7 +315,7 @@ def test_a_slow_table_makes_its_stream_unknown_and_no_other(world: PlanWorld, mo
     assert shown.exit_code == 4
     assert shown.stdout == (
         "? others: not known\n"
-        "  not known      catalog frazil did not answer within 2 s about table orders.others, so the tables of others "
+        "  not known      catalog frazil did not answer within 30 s about table orders.others, so the tables of others "
         "were not looked at\n"
         "                 Next: frazil doctor, and frazil plan again once the catalog answers\n"
         "Not known whether anything is to be done: stream others could not be looked at completely. "
