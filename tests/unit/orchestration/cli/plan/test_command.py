@@ -21,6 +21,7 @@ from jobs.streaming.supervision.documents.control_request import ControlRequest,
 from orchestration.deployment_plan import live
 from orchestration.deployment_plan.change import Saved
 from orchestration.deployment_plan.plan import make_plan
+from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.plan_world import PlanWorld
 
 NOTE = ("created_at timestamptz not null", "created_at timestamptz not null, note string")
@@ -289,13 +290,19 @@ def test_another_folder_is_compared_and_another_name_is_breaking(tmp_path: Path)
     assert after.plan("--against", str(after.home))["pending"] == 0
 
 
-def answer_slowly(monkeypatch: pytest.MonkeyPatch, slow: str) -> list[str]:
-    """Let a catalog take longer for some tables than a plan waits; returns what it is asked for."""
+def answer_slowly(monkeypatch: pytest.MonkeyPatch, slow: str, meanwhile: str = "") -> list[str]:
+    """Let a catalog take longer for some tables than a plan waits; returns the names that it is asked for.
+
+    Args:
+        slow: Part of the names of the tables that it does not answer about.
+        meanwhile: Part of a name that it is asked about while it does not answer, as eight tables are asked at once.
+    """
     asked, find = list[str](), live.find_table
 
     def find_late(catalog: Catalog, name: str, branch: str, seconds: float) -> Table | None:
         asked.append(name)
         if slow in name:
+            wait_for(lambda: any(meanwhile in each for each in asked), f"a question about {meanwhile}")
             raise DeadlineError(f"catalog {catalog.name} did not answer within {seconds:.0f} s")
         return find(catalog, name, branch, seconds)
 
@@ -310,7 +317,7 @@ def test_a_slow_table_makes_its_stream_unknown_and_no_other(world: PlanWorld, mo
         world.land(stream)
         world.stand_in(stream)
     assert world.frazil("plan", "--check").exit_code == 0
-    answer_slowly(monkeypatch, "others")
+    answer_slowly(monkeypatch, "others", meanwhile="payments")
     shown = world.frazil("plan", "--check")
     assert shown.exit_code == 4
     assert shown.stdout == (
