@@ -220,6 +220,17 @@ def test_no_rollback_is_named_to_a_snapshot_that_may_hold_rows_of_the_sink(taken
         assert "frazil takeover payments --from-connect sink --connect URL" in (stopped.value.fix or "")
 
 
+def test_the_rollback_quotes_names_that_spark_does_not_take_as_they_are(taken: SinkAndStream) -> None:
+    metadata = sink_commits(taken).metadata
+    for branch, statement in (
+        ("main", "CALL system.rollback_to_snapshot('raw.`pay-ments`', "),
+        ("audit-1", "ALTER TABLE raw.`pay-ments` REPLACE BRANCH `audit-1` AS OF VERSION "),
+    ):
+        with pytest.raises(SinkRestartedError) as stopped:
+            refuse_restarted_sink("payments", metadata, "raw.pay-ments", branch, metadata)
+        assert statement in (stopped.value.fix or "")
+
+
 RECORD = TakeoverRecord(
     "sink", "apache", "connect-sink", "connect-sink", "connect-sink", "control", 0.0, "ada", floor={0: 12, 1: 5}
 )
