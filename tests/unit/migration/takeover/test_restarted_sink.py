@@ -13,6 +13,7 @@ from jobs.migration.sink_protocol.sink_floor import floor_text
 from jobs.migration.takeover.sink import sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog
 from jobs.migration.takeover.table_completion import COMPLETED_KEY
+from jobs.migration.takeover.takeover_plan import TakeoverRequest, plan_takeover
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import seam_of
 from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
@@ -111,6 +112,42 @@ def test_a_second_takeover_completes_a_half_committed_batch(taken: SinkAndStream
     assert [at for at in taken.stream.offsets(TABLE) if at >= 4] == [
         at for at in taken.stream.expected()[TABLE] if at >= 4
     ]
+
+
+@pytest.mark.parametrize(("sink_ended", "start"), [(7, 20), (17, 20), (22, 22)])
+def test_a_second_takeover_goes_on_behind_a_batch_that_no_table_had(
+    taken: SinkAndStream, sink_ended: int, start: int
+) -> None:
+    with taken.stream.opened():
+        taken.stream.land_next(5)
+        sink_commits(taken)
+        with pytest.raises(SinkRestartedError):
+            taken.stream.land_next(5)
+    taken.stream.produce(5)
+    taken.kafka.groups["connect-sink"] = {P0: sink_ended}
+    taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
+    request = TakeoverRequest(SINK)
+    planned = plan_takeover(taken.stream.spec, taken.stream.settings, request)
+    assert any("The takeover commits it first" in note for note in planned.notes)
+    plan = taken.take_over()
+    assert plan.start == {P0: start}
+    assert not any("commits it first" in note for note in plan.notes)
+    taken.stream.land_elsewhere(5)
+    for name, offsets in taken.stream.expected().items():
+        since = [at for at in taken.stream.offsets(name) if at >= 15]
+        assert since == [at for at in offsets if 15 <= at < 20 or at >= start]
+
+
+def test_a_hand_back_does_not_pass_over_commits_since_the_takeover(taken: SinkAndStream) -> None:
+    sink_commits(taken, OTHER_TABLE)
+    taken.kafka.groups["connect-sink"] = {P0: 7}
+    taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
+    with pytest.raises(SinkRestartedError, match=f"table {OTHER_TABLE}"):
+        taken.hand_back()
+    assert taken.offsets() == {P0: 7}
+    taken.take_over()
+    taken.hand_back()
+    assert taken.offsets() == {P0: 10}
 
 
 def test_the_seam_is_not_sound_beside_a_sink_that_commits(world: SinkAndStream) -> None:
