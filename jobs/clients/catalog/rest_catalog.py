@@ -42,7 +42,7 @@ def connection_problem(problem: RequestException) -> str:
     reason: Any = problem.args[0] if problem.args else problem
     while (inner := getattr(reason, "reason", None)) is not None:
         reason = inner
-    url = urlsplit((problem.request.url if problem.request is not None else None) or "")
+    url = urlsplit(str(problem.request.url or "") if problem.request is not None else "")
     server = url.netloc.rpartition("@")[2]
     # A broken connection and a proxy's failure are a phrase and the error behind it.
     phrases = reason.args if isinstance(getattr(reason, "args", None), tuple) and len(reason.args) == 2 else (reason,)
