@@ -18,7 +18,7 @@ from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import seam_of
 from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
 from jobs.tables.commit.history.sink_record import TakeoverRecord, is_commit_since_takeover, takeover_record
-from jobs.tables.commit.stamp.errors import SinkRestartedError
+from jobs.tables.commit.stamp.errors import RolledBackError, SinkRestartedError
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.memory_sink import SinkAndStream
 from tests.helpers.routed_stream import SINK as TABLE
@@ -80,6 +80,23 @@ def test_a_rollback_of_the_sinks_rows_lets_the_stream_go_on(taken: SinkAndStream
     taken.stream.land_elsewhere(5)
     expected = {name: [at for at in offsets if at >= 4] for name, offsets in taken.stream.expected().items()}
     assert taken.stream.placed() == expected
+
+
+def test_a_rollback_to_before_the_streams_first_batch_lands_no_row_of_the_sink_again(world: SinkAndStream) -> None:
+    world.stream.produce(4)
+    sink_commits(world, OTHER_TABLE, floor=10)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    world.take_over()
+    before = world.stream.head(OTHER_TABLE)
+    world.stream.land_elsewhere()
+    world.stream.land_elsewhere()
+    world.stream.roll_back(OTHER_TABLE, before)
+    with pytest.raises(RolledBackError, match=r"records payments-0 \[4, 14\) are no longer in it"):
+        world.stream.open_and_close()
+    world.stream.answer(rollback="reland")
+    world.stream.land_elsewhere()
+    assert world.stream.offsets(OTHER_TABLE) == [5, 6, 10, 11, 15, 16]
+    assert not world.stream.audited().problems
 
 
 @pytest.mark.parametrize(("sink_ended", "start"), [(7, 10), (10, 10), (13, 13)])
