@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.migration.takeover.sink import Sink, UnknownSinkError, sink_of, sink_of_config, sink_of_report
-from jobs.migration.takeover.takeover import tag_name
+from jobs.tables.commit.history.sink_record import tag_name
 
 APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
 TABULAR = "io.tabular.iceberg.connect.IcebergSinkConnector"
