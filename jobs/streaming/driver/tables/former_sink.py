@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.history.branch import described
@@ -15,6 +17,17 @@ from jobs.tables.commit.history.sink_record import SINK_OFFSETS, commits_since_t
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.errors import GapError, SinkRestartedError
+
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableHead:
+    """A table of a stream, as the branch that the stream writes has it."""
+
+    name: str
+    branch: str
+    metadata: TableMetadata
 
 
 def refuse_handed_back(stream: str, coordinator: TableMetadata) -> None:
@@ -35,40 +48,52 @@ def refuse_handed_back(stream: str, coordinator: TableMetadata) -> None:
         )
 
 
-def refuse_restarted_sink(
-    stream: str, coordinator: TableMetadata, table: str, branch: str, metadata: TableMetadata
-) -> None:
+def refuse_restarted_sink(stream: str, coordinator: TableMetadata, tables: Iterable[TableHead]) -> None:
     """Refuse to land beside a sink that was started again after the takeover.
 
     Args:
         coordinator: Metadata of the coordinator table, which has the record of the takeover.
-        metadata: Metadata of a table of the stream, as the branch has them.
+        tables: Tables of the stream, all of which the message names.
 
     Raises:
-        SinkRestartedError: The sink has committed to the table since the takeover.
+        SinkRestartedError: The sink has committed to a table since the takeover.
     """
-    record = takeover_record(coordinator, stream)
-    commits = commits_since_takeover(metadata, record) if record is not None else []
-    if record is None or not commits:
+    if (record := takeover_record(coordinator, stream)) is None:
         return
-    first = commits[0]
-    at = datetime.fromtimestamp(first.timestamp_ms / 1000, UTC)
-    more = f" and {len(commits) - 1} later ones" if len(commits) > 1 else ""
-    again = f"frazil takeover {stream} --from-connect {record.connector} --connect URL"
-    keep = f"keep its rows: {again}, which goes on behind both"
-    before = first.parent_snapshot_id
-    if before is not None and _descends_from_stamp(metadata, before, stream):
-        back = f"CALL system.rollback_to_snapshot('{table}', {before})"
-        if branch != MAIN_BRANCH:
-            back = f"ALTER TABLE {table} REPLACE BRANCH {branch} AS OF VERSION {before}"
-        keep = f"take its rows out, in Spark: {back}, then frazil start {stream}; or {keep}"
+    commits = {head: commits for head in tables if (commits := commits_since_takeover(head.metadata, record))}
+    if not commits:
+        return
+    named = [_described_commits(head, found) for head, found in commits.items()]
+    more = f"; and to {len(named) - _MOST_NAMED} more tables" if len(named) > _MOST_NAMED else ""
+    keep = f"frazil takeover {stream} --from-connect {record.connector} --connect URL"
+    ways = f"keep its rows: {keep}, which goes on behind both"
+    # If the rows stay in one table, the takeover has to go on behind them. Another table would then lack records.
+    rollbacks = [_rollback(head, found[0], stream) for head, found in commits.items()]
+    if None not in rollbacks:
+        commands = "; ".join(filter(None, rollbacks))
+        ways = f"take its rows out, in Spark: {commands}, then frazil start {stream}; or {ways}"
     raise SinkRestartedError(
         f"stream {stream}: connector {record.connector} was started again after the takeover. It has committed to "
-        f"{described(table, branch)}: snapshot {first.snapshot_id} of {at:%Y-%m-%d %H:%M} UTC{more}. Its records land "
-        "by the stream as well, and stand twice.",
-        fix=f"stop the connector; then {keep}",
-        table=table,
+        f"{'; '.join(named[:_MOST_NAMED])}{more}. Its records land by the stream as well, and stand twice.",
+        fix=f"stop the connector; then {ways}",
+        table=next(iter(commits)).name,
     )
+
+
+def _described_commits(head: TableHead, commits: Sequence[Snapshot]) -> str:
+    at = datetime.fromtimestamp(commits[0].timestamp_ms / 1000, UTC)
+    more = f" and {len(commits) - 1} later ones" if len(commits) > 1 else ""
+    return f"{described(head.name, head.branch)}: snapshot {commits[0].snapshot_id} of {at:%Y-%m-%d %H:%M} UTC{more}"
+
+
+def _rollback(head: TableHead, first: Snapshot, stream: str) -> str | None:
+    """The command that takes out a snapshot and all later ones; None if the one before may hold rows of the sink."""
+    before = first.parent_snapshot_id
+    if before is None or not _descends_from_stamp(head.metadata, before, stream):
+        return None
+    if head.branch != MAIN_BRANCH:
+        return f"ALTER TABLE {head.name} REPLACE BRANCH {head.branch} AS OF VERSION {before}"
+    return f"CALL system.rollback_to_snapshot('{head.name}', {before})"
 
 
 def _descends_from_stamp(metadata: TableMetadata, snapshot_id: int, stream: str) -> bool:
