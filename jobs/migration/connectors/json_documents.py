@@ -32,10 +32,11 @@ def read_connectors(tree: Tree, source: str, stem: str, *, path: str = "") -> So
 
 def _connectors(tree: Tree, source: str, path: str, name: str, skipped: list[str]) -> Iterator[Connector]:
     if isinstance(tree, list):
-        for at, item in enumerate(tree):
-            yield from _connectors(
-                item, source, f"{path}[{at}]", name if len(tree) == 1 else f"{name}-{at + 1}", skipped
-            )
+        items = {f"{path}[{at}]": (f"{name}-{at + 1}" if len(tree) > 1 else name, item) for at, item in enumerate(tree)}
+        for below, (of_item, item) in items.items():
+            if isinstance(item, Mapping) and not {_CLASS, "config", "connectors", "info"} & {p.key for p in item.pairs}:
+                skipped.append(f"{source}: {item.text('name') or of_item} has no connector.class")
+            yield from _connectors(item, source, below, of_item, skipped)
     elif not isinstance(tree, Mapping):
         return
     elif isinstance(tree.get("connectors"), Mapping | list) and _CLASS not in tree:
@@ -51,10 +52,26 @@ def _connectors(tree: Tree, source: str, path: str, name: str, skipped: list[str
             skipped.append(f"{source}: {tree.text('name') or name} has a config without connector.class")
     elif _CLASS in tree:
         yield _connector(tree, source, path, tree.text("name") or name, Mapping())
+    elif isinstance(tree.get("status"), Mapping):
+        skipped.append(f"{source}: {name} has a status and no configuration: expand=info gives both")
     else:
-        for pair in tree.pairs:
-            if isinstance(pair.value, Mapping):
-                yield from _connectors(pair.value, source, _below(path, pair.key), pair.key, skipped)
+        yield from _named_connectors(tree, source, path, skipped)
+
+
+def _named_connectors(tree: Mapping, source: str, path: str, skipped: list[str]) -> Iterator[Connector]:
+    """Connectors of a mapping by name. If some are found, those without a class are named as well."""
+    found = False
+    others: list[str] = []
+    for pair in tree.pairs:
+        if isinstance(pair.value, Mapping):
+            known = len(skipped)
+            own = list(_connectors(pair.value, source, _below(path, pair.key), pair.key, skipped))
+            yield from own
+            found = found or bool(own)
+            if not own and len(skipped) == known:
+                others.append(pair.key)
+    if found:
+        skipped += [f"{source}: {name} has no connector.class" for name in others]
 
 
 def _connector(config: Mapping, source: str, path: str, name: str, status: Mapping) -> Connector:

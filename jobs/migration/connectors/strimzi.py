@@ -55,7 +55,8 @@ def _worker(tree: Mapping, source: str) -> Worker:
 
 def _connector(tree: Mapping, source: str) -> Connector:
     spec, metadata = tree.mapping("spec"), tree.mapping("metadata")
-    pairs = [*_metadata(tree, source), *_spec(spec, source), *spec.mapping("config").texts(source, "spec.config")]
+    # Strimzi ignores class and number of tasks in `config`: the last one of two counts.
+    pairs = [*_metadata(tree, source), *spec.mapping("config").texts(source, "spec.config"), *_spec(spec, source)]
     settings, twice = settings_of(
         (_NAMES.get(key.removeprefix("spec."), key), value, place) for key, value, place in pairs
     )

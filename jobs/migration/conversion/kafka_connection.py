@@ -183,6 +183,7 @@ def tls_files(draft: Draft, keys: Account, prefix: str, at: str, variable: str) 
                 keys.approximated(key, "password of the key in the PEM file", f"{at}.key_password")
     for name in ("ssl.truststore.password", "ssl.keystore.password", "ssl.key.password"):
         if keys.has(f"{prefix}{name}") and not keys.is_answered(f"{prefix}{name}"):
+            keys.take(f"{prefix}{name}")
             keys.not_needed(f"{prefix}{name}", "a PEM file of certificates has no password")
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
         keys.not_needed(f"{prefix}{name}", "frazil takes PEM files")

@@ -41,10 +41,10 @@ def transform_blocks(draft: Draft, replaced: Mapping[str, str] | None = None) ->
             for key in properties:
                 keys.same(above + key, replaced[alias])
             continue
-        step = _step(draft, alias, properties)
+        at = f"transform[{len(steps)}].smt"
+        step = _step(draft, alias, properties, at)
         if step is None:
             continue
-        at = f"transform[{len(steps)}].smt"
         for key in properties:
             if not keys.is_answered(above + key):
                 keys.same(above + key, f"{at}.{key}")
@@ -97,7 +97,7 @@ def _known_name(written: str) -> tuple[str, bool]:
     return f"{name}$Value", True
 
 
-def _step(draft: Draft, alias: str, properties: Mapping[str, str]) -> Yaml | None:
+def _step(draft: Draft, alias: str, properties: Mapping[str, str], at: str) -> Yaml | None:
     above, keys = f"transforms.{alias}.", draft.keys
     given = dict(properties)
     written = given.pop("type", "")
@@ -116,9 +116,6 @@ def _step(draft: Draft, alias: str, properties: Mapping[str, str]) -> Yaml | Non
     if cut:
         keys.decide(f"{above}type", "a shell has taken $Key or $Value from the name; it is written as $Value")
         draft.ask(f"is the transform {alias} of keys or of values? A shell has taken the end of its class", blocks=True)
-    for old, new in _OLD_NAMES.items():
-        if old in given:
-            keys.approximated(above + old, f"{new} of newer releases, and Kafka 4 ignores it", f"transform.smt.{old}")
     predicate, negate = given.pop("predicate", None), given.pop("negate", None)
     step: Yaml = {"type": name, **given}
     try:
@@ -132,6 +129,9 @@ def _step(draft: Draft, alias: str, properties: Mapping[str, str]) -> Yaml | Non
         )
         _leave_out(draft, above, properties, "of a transform that is left out")
         return None
+    for old, new in _OLD_NAMES.items():
+        if old in given:
+            keys.approximated(above + old, f"{new} of newer releases, and Kafka 4 ignores it", f"{at}.{old}")
     if predicate:
         step["predicate"] = predicate
     if negate is not None:

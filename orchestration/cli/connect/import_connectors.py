@@ -106,7 +106,13 @@ def _check(conversion: Conversion, sources: tuple[str, ...], names: tuple[str, .
         )
     if not found:
         reasons = "".join(f"\n  {sentence}" for sentence in conversion.skipped)
-        raise NothingToImport(f"There is no connector in {', '.join(map(_shown, sources))}.{reasons}")
+        workers = [converted.worker.place.source for converted in conversion.workers]
+        reasons += "".join(f"\n  {source}: has keys of a worker alone" for source in workers)
+        raise NothingToImport(
+            f"There is no connector in {', '.join(map(_shown, sources))}.{reasons}",
+            fix="name files, folders or a worker's address that have connectors"
+            + (", beside the worker's file" if workers else ""),
+        )
 
 
 def _shown(source: str) -> str:
