@@ -28,7 +28,7 @@ from jobs.migration.takeover.takeover import take_over_from_sink
 from jobs.migration.takeover.takeover_plan import TakeoverPlan, TakeoverRequest, plan_takeover
 from jobs.migration.takeover.takeover_seam import Seam, seam_of
 from jobs.tables.commit.stamp.offsets import by_topic
-from orchestration.cli.common.catalogs import opened_catalog
+from orchestration.cli.common.catalogs import SINK_CATALOG, opened_catalog
 from orchestration.cli.common.consent import command_line, consent_with_reason, show_plan
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import current_user, print_columns, print_json, progress_bar
@@ -94,7 +94,7 @@ def takeover(
     request = TakeoverRequest(sink, worker, stop_connector, passed_over, trust_group, others)
     with translate_errors(settings, stream):
         # A plan creates no catalog.
-        opened_catalog(settings, stream).close()
+        opened_catalog(settings, stream, fix=SINK_CATALOG).close()
         with _takeover_progress() as (_, on_read):
             plan = plan_takeover(spec, settings, request, on_read=on_read)
     lines = plan_lines(plan, stopped_first=stop_connector and not dry_run)

@@ -11,7 +11,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.config.stream.models import StreamSpec
-from jobs.tables.commit.history.branch import described
+from jobs.tables.commit.history.branch import described, whole_table
 from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.history.sink_record import SINK_OFFSETS, commits_since_takeover, takeover_record
 from jobs.tables.commit.history.stamp_history import stamps_along_main
@@ -109,7 +109,8 @@ def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> No
     """Raise if a stream would begin at an end of its topics in a table that an Iceberg sink of Kafka Connect filled.
 
     From the beginning, everything that the sink has landed would land again. From the end, everything that it has not
-    landed would be lost. Offsets and a time in `source.start` are a decision, and pass.
+    landed would be lost. Offsets and a time in `source.start` are a decision, and pass. So does a branch that the
+    stream makes itself, unless it is published to main: it is a trial.
 
     Raises:
         GapError: The stream has no position yet, and a snapshot of its table has the sink's position.
@@ -117,7 +118,8 @@ def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> No
     if any(target.newest for target in targets.values()) or spec.source.start not in ("earliest", "latest"):
         return
     for name, target in targets.items():
-        if spec.branch_of(name) == MAIN_BRANCH and (keys := _sink_keys(target.table.metadata)):
+        is_trial = spec.publish is None and spec.branch_of(name) not in {MAIN_BRANCH, *whole_table(target.table).refs()}
+        if not is_trial and (keys := _sink_keys(target.table.metadata)):
             raise GapError(
                 f"stream {spec.stream}: table {name} has rows of a Kafka Connect sink ({keys[0]}), and the stream has "
                 f"no position. From source.start, {spec.source.start}, records would land twice or be left out.",

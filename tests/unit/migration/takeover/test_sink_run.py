@@ -67,6 +67,17 @@ def test_a_table_of_format_version_1_is_refused_before_anything_is_committed(wor
     assert world.take_over().start == {P0: 4}
 
 
+def test_a_misspelt_group_gets_no_offsets(taken: SinkAndStream) -> None:
+    with pytest.raises(TakeoverRefusedError, match="group connect-snik has no offsets, and connector sink") as refused:
+        taken.hand_back("connect-snik")
+    assert (refused.value.fix or "").startswith("--commit-to-group connect-sink;")
+    assert "connect-snik" not in taken.kafka.groups
+    # A consumer that exists gets them.
+    taken.kafka.groups["reports"] = {P0: 1}
+    taken.hand_back("reports")
+    assert taken.offsets("reports") == {P0: 10}
+
+
 def test_a_control_topic_without_a_trace_of_the_sink_is_refused(world: SinkAndStream) -> None:
     world.stream.produce(4)
     world.kafka.groups["connect-sink"] = {P0: 4}
