@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jobs.migration.connectors.document_tree import Mapping, Tree
 from jobs.migration.connectors.model import Connector, Place, Sources, State, settings_of
@@ -32,11 +32,8 @@ def read_connectors(tree: Tree, source: str, stem: str, *, path: str = "") -> So
 
 def _connectors(tree: Tree, source: str, path: str, name: str, skipped: list[str]) -> Iterator[Connector]:
     if isinstance(tree, list):
-        items = {f"{path}[{at}]": (f"{name}-{at + 1}" if len(tree) > 1 else name, item) for at, item in enumerate(tree)}
-        for below, (of_item, item) in items.items():
-            if isinstance(item, Mapping) and not {_CLASS, "config", "connectors", "info"} & {p.key for p in item.pairs}:
-                skipped.append(f"{source}: {item.text('name') or of_item} has no connector.class")
-            yield from _connectors(item, source, below, of_item, skipped)
+        items = [(f"{path}[{at}]", f"{name}-{at + 1}" if len(tree) > 1 else name, item) for at, item in enumerate(tree)]
+        yield from _of_several(items, source, skipped)
     elif not isinstance(tree, Mapping):
         return
     elif isinstance(tree.get("connectors"), Mapping | list) and _CLASS not in tree:
@@ -55,21 +52,25 @@ def _connectors(tree: Tree, source: str, path: str, name: str, skipped: list[str
     elif isinstance(tree.get("status"), Mapping):
         skipped.append(f"{source}: {name} has a status and no configuration: expand=info gives both")
     else:
-        yield from _named_connectors(tree, source, path, skipped)
+        named = [(_below(path, p.key), p.key, p.value) for p in tree.pairs if isinstance(p.value, Mapping)]
+        yield from _of_several(named, source, skipped)
 
 
-def _named_connectors(tree: Mapping, source: str, path: str, skipped: list[str]) -> Iterator[Connector]:
-    """Connectors of a mapping by name. If some are found, those without a class are named as well."""
+def _of_several(parts: Iterable[tuple[str, str, Tree]], source: str, skipped: list[str]) -> Iterator[Connector]:
+    """Connectors of a list or a mapping; if there are some, the parts without a class are named as well.
+
+    Args:
+        parts: Path, name and tree of each part.
+    """
     found = False
     others: list[str] = []
-    for pair in tree.pairs:
-        if isinstance(pair.value, Mapping):
-            known = len(skipped)
-            own = list(_connectors(pair.value, source, _below(path, pair.key), pair.key, skipped))
-            yield from own
-            found = found or bool(own)
-            if not own and len(skipped) == known:
-                others.append(pair.key)
+    for path, name, tree in parts:
+        known = len(skipped)
+        own = list(_connectors(tree, source, path, name, skipped))
+        yield from own
+        found = found or bool(own)
+        if not own and len(skipped) == known and isinstance(tree, Mapping):
+            others.append(tree.text("name") or name)
     if found:
         skipped += [f"{source}: {name} has no connector.class" for name in others]
 

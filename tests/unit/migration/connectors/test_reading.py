@@ -49,7 +49,7 @@ def test_the_same_forms_in_yaml(tmp_path: Path) -> None:
     assert names(read(tmp_path, "f.yaml", text)) == [("n", "C"), ("m", "C")]
 
 
-@pytest.mark.parametrize("document", [{}, [], {"a": 1}, "7", [[]]])
+@pytest.mark.parametrize("document", [{}, [], {"a": 1}, "7", [[]], [{"id": 1}, {"id": 2}]])
 def test_a_document_without_a_connector_is_named(tmp_path: Path, document: Any) -> None:
     sources = read(tmp_path, "f.json", document)
     assert sources.connectors == ()
