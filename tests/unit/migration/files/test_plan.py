@@ -56,6 +56,17 @@ def test_a_first_import_writes_streams_settings_and_report(tmp_path: Path) -> No
         assert "hunter2" not in path.read_text()
 
 
+def test_a_corrected_file_without_its_ending_stays_alone(tmp_path: Path) -> None:
+    wrong = {"topics": "no/topic"}
+    assert actions(imported(tmp_path, orders=wrong))["streams/orders.yaml.undecided"] == "create"
+    streams = tmp_path / "home/streams"
+    (streams / "orders.yaml.undecided").rename(streams / "orders.yaml")
+    assert actions(imported(tmp_path, orders=wrong))["streams/orders.yaml"] == "kept"
+    assert [path.name for path in streams.iterdir()] == ["orders.yaml"]
+    # The connector has changed: what comes of it stands beside the corrected file.
+    assert actions(imported(tmp_path, orders={"topics": "no/more"}))["streams/orders.yaml.undecided"] == "create"
+
+
 def test_a_second_import_of_several_workers_changes_nothing(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / name).mkdir()
