@@ -87,8 +87,13 @@ def _spec(spec: Mapping, source: str) -> Iterator[tuple[str, str, Place]]:
         if pair.key == "config":
             continue
         if pair.key in _OPENED and isinstance(pair.value, Mapping):
-            for key, value, place in pair.value.texts(source, f"spec.{pair.key}"):
+            own = pair.value.mapping("config")
+            for key, value, place in pair.value.texts(
+                source, f"spec.{pair.key}", apart=("config",) if own.pairs else ()
+            ):
                 yield f"spec.{pair.key}.{key}", value, place
+            for key, value, place in own.texts(source, f"spec.{pair.key}.config"):
+                yield f"spec.{pair.key}.config.{key}", value, place
         else:
             yield f"spec.{pair.key}", as_text(pair.value), Place(source, f"spec.{pair.key}", pair.line)
 

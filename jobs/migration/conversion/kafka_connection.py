@@ -247,14 +247,20 @@ def _strimzi(draft: Draft, worker: Account) -> None:
         first = named[0][0].split(",")[0]
         path = f"{_MOUNTED}/{first.removeprefix('secret ')}/ca.crt"
         security["ca"] = draft.secret_file(worker, trusted, "kafka.security.ca", path, f"{first}, as a PEM file")
-        worker.same(trusted, "kafka.security.ca", f"mount {first} so that {path} is its certificate")
+        others = "".join(f", with that of {name.split(',')[0]} behind it" for name, _ in named[1:])
+        worker.same(trusted, "kafka.security.ca", f"mount {first} so that {path} is its certificate{others}")
     kind = (worker.get("spec.authentication.type") or "").lower()
-    worker.same("spec.authentication.type", "kafka.security.mechanism")
-    sasl = kind in _STRIMZI or kind == "oauth"
+    custom = kind == "custom" and worker.flag("spec.authentication.sasl")
+    if kind in (*_STRIMZI, "oauth", "tls") or custom:
+        worker.same("spec.authentication.type", "kafka.security.mechanism")
+    sasl = kind in _STRIMZI or kind == "oauth" or custom
     if kind in _STRIMZI:
         security |= {"mechanism": _STRIMZI[kind]} | _strimzi_password(draft, worker)
     elif kind == "oauth":
         security |= {"mechanism": "OAUTHBEARER", "oauth": _strimzi_oauth(draft, worker)}
+    elif custom:
+        worker.same("spec.authentication.sasl", "kafka.security.protocol")
+        security |= _sasl(draft, worker, "spec.authentication.config.")
     elif kind == "tls":
         key = "spec.authentication.certificateAndKey"
         pair = _object(worker.raw(key))

@@ -162,6 +162,35 @@ def test_the_resource_counts_before_its_configuration(tmp_path: Path) -> None:
     assert convert(read_sources([str(tmp_path / "c.json")])).settings["spark"] == {"master": "local[4]"}
 
 
+def resource(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kafka.strimzi.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, **metadata},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize("sasl", [True, False])
+def test_a_login_that_strimzi_does_not_know(sasl: bool, tmp_path: Path) -> None:
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required username=u password=hunter2;"
+    config = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": login}
+    trusted = [{"secretName": "one", "certificate": "ca.crt"}, {"secretName": "two", "pattern": "*.crt"}]
+    authentication = {"type": "custom", "sasl": sasl, "config": config}
+    spec = {"bootstrapServers": "k:9093", "tls": {"trustedCertificates": trusted}, "authentication": authentication}
+    connector = {"class": BASE["connector.class"], "config": BASE | {"consumer.override.bootstrap.servers": "k:9093"}}
+    labels = {"strimzi.io/cluster": "lake"}
+    items = [resource("KafkaConnect", "lake", spec), resource("KafkaConnector", "c", connector, labels=labels)]
+    (tmp_path / "c.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    found = convert(read_sources([str(tmp_path / "c.json")]))
+    answers = {answer.key: answer for answer in found.workers[0].answers}
+    security = found.settings["kafka"]["security"]
+    assert security["protocol"] == ("SASL_SSL" if sasl else "SSL")
+    assert security.get("password") == ("${env:KAFKA_PASSWORD}" if sasl else None)
+    assert str(answers["spec.authentication.type"].heading) == ("same" if sasl else "decide")
+    assert "with that of secret two behind it" in answers["spec.tls.trustedCertificates"].says
+
+
 def test_the_time_in_names_of_aivens_files_is_known(tmp_path: Path) -> None:
     own = {"connector.class": "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector"}
     own |= {"file.name.timestamp.timezone": "Europe/Oslo", "file.name.timestamp.source": "wallclock"}
