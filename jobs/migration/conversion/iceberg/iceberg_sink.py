@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from jobs.config.documents.connect_keys import find_key
 from jobs.config.values.targets import MAIN_BRANCH
 from jobs.migration.conversion.decoding import Format, leave_keys, value_format
 from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
@@ -39,6 +40,7 @@ def convert_iceberg_sink(draft: Draft) -> None:
     else:
         leave_keys(draft)
     _answer_protocol(draft)
+    _say_first_release(draft)
     _answer_id_columns(draft, generation, changes is not None)
     common: Yaml = {
         "decode": decode,
@@ -147,6 +149,15 @@ def _answer_protocol(draft: Draft) -> None:
     for key in keys.keys("iceberg.kafka."):
         if not keys.is_answered(key):
             keys.not_needed(key, said)
+
+
+def _say_first_release(draft: Draft) -> None:
+    entries = {key: find_key(key, "connector") for key in draft.keys.keys("iceberg.")}
+    if early := [key for key, entry in entries.items() if entry is not None and entry.read_by == ("first",)]:
+        draft.ask(
+            f"{', '.join(early)}: the sink's first releases alone read these. If the connector is one, write them with "
+            "hyphens, as in the table of Connect's keys, and import again."
+        )
 
 
 def _answer_partitions(draft: Draft) -> None:
