@@ -189,7 +189,7 @@ def _print_files(plan: ImportPlan, written: list[str], *, dry_run: bool) -> None
         return
     click.echo(f"{len(written)} files written in {where}." if written else f"Nothing has changed in {where}.")
     click.echo(f"Every key is in {PAGE}, and for programs in {REPORT}.")
-    secrets = sorted({one.reference for one in plan.conversion.secrets if one.reference.startswith("${env:")})
+    secrets = {one.reference[6:-1] for one in plan.conversion.secrets if one.reference.startswith("${env:")}
     if secrets:
-        click.echo(f"Set before the first run: {', '.join(name[6:-1] for name in secrets)}")
+        click.echo(f"Set before the first run: {', '.join(sorted(secrets))}")
     click.echo("  Next: frazil validate")
