@@ -261,6 +261,8 @@ def _strimzi(draft: Draft, worker: Account) -> None:
     elif custom:
         worker.same("spec.authentication.sasl", "kafka.security.protocol")
         security |= _sasl(draft, worker, "spec.authentication.config.")
+    elif kind == "tls" and not worker.has("spec.authentication.certificateAndKey"):
+        draft.ask("the certificate of Kafka's clients: write certificate and key of kafka.security", blocks=True)
     elif kind == "tls":
         key = "spec.authentication.certificateAndKey"
         pair = _object(worker.raw(key))

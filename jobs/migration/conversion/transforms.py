@@ -11,6 +11,7 @@ from jobs.config.steps.smt_step import SmtStep
 from jobs.migration.conversion.draft import Draft, Yaml
 from jobs.migration.conversion.source import names_in
 from jobs.records.transforms.columns import TransformProblem
+from jobs.records.transforms.smt.former_names import present_properties
 from jobs.records.transforms.smt.smt import known_smt
 
 _SINK = re.compile(r"(io\.tabular\.iceberg\.connect|org\.apache\.iceberg\.kafka\.connect)\.transforms\.(\w+)")
@@ -117,6 +118,9 @@ def _step(draft: Draft, alias: str, properties: Mapping[str, str], at: str) -> Y
         keys.decide(f"{above}type", "a shell has taken $Key or $Value from the name; it is written as $Value")
         draft.ask(f"is the transform {alias} of keys or of values? A shell has taken the end of its class", blocks=True)
     predicate, negate = given.pop("predicate", None), given.pop("negate", None)
+    for key in _unread_properties(name, given):
+        del given[key]
+        keys.no_effect(above + key, f"{name.rpartition('.')[2]} reads no property of that name")
     step: Yaml = {"type": name, **given}
     try:
         SmtStep.model_validate(step)
@@ -137,6 +141,20 @@ def _step(draft: Draft, alias: str, properties: Mapping[str, str], at: str) -> Y
     if negate is not None:
         step["negate"] = negate.lower() == "true"
     return step
+
+
+def _unread_properties(name: str, given: Mapping[str, str]) -> list[str]:
+    """Properties that a transform does not read; Connect takes them in silence. None of a class that is unknown."""
+    unread: list[str] = []
+    for key, value in given.items():
+        try:
+            known = known_smt(name)
+            if not present_properties(known.name, {key: value}).keys() <= {*known.properties}:
+                unread.append(key)
+        except TransformProblem:
+            # The class is unknown, or a former name has a wrong value.
+            continue
+    return unread
 
 
 def _leave_out(draft: Draft, above: str, properties: Mapping[str, str], said: str) -> None:

@@ -145,6 +145,32 @@ def test_the_place_of_an_old_name_has_the_number_of_its_step(tmp_path: Path) -> 
     assert places["transforms.b.blacklist"] == "transform[1].smt.blacklist"
 
 
+def test_a_property_that_a_transform_does_not_read(tmp_path: Path) -> None:
+    above = "transforms.a."
+    own = {"transforms": "a", f"{above}type": "org.apache.kafka.connect.transforms.InsertField$Value"}
+    own |= {f"{above}static.field": "x", f"{above}static.value": "y", f"{above}statik.value": "z"}
+    one = converted(tmp_path, own)
+    assert headings(one)[f"{above}statik.value"] == "no_effect"
+    assert one.streams[0]["transform"][0]["smt"].keys() == {"type", "static.field", "static.value"}
+
+
+def test_a_transform_without_what_it_needs_is_left_out(tmp_path: Path) -> None:
+    own = {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.RegexRouter"}
+    one = converted(tmp_path, own | {"transforms.a.regex": "x", "transforms.a.delete.handling.mode": "wrong"})
+    assert "transform" not in one.streams[0]
+    assert headings(one)["transforms.a.type"] == "impossible"
+
+
+def test_strimzis_tls_without_a_certificate(tmp_path: Path) -> None:
+    spec = {"bootstrapServers": "k:9093", "tls": {}, "authentication": {"type": "tls"}}
+    connector = {"class": BASE["connector.class"], "config": BASE}
+    labels = {"strimzi.io/cluster": "lake"}
+    items = [resource("KafkaConnect", "lake", spec), resource("KafkaConnector", "c", connector, labels=labels)]
+    (tmp_path / "c.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    (one,) = convert(read_sources([str(tmp_path / "c.json")])).connectors
+    assert any("write certificate and key of kafka.security" in question.text for question in one.questions)
+
+
 def test_options_of_a_workers_consumers_are_no_misspelt_ones(tmp_path: Path) -> None:
     lines = ["bootstrap.servers=k:9092", "consumer.partition.assignment.strategy=x", "consumer.client.rack=a"]
     (tmp_path / "worker.properties").write_text("\n".join(lines))
