@@ -165,7 +165,7 @@ def with_options(sink: Sink, group: str | None, control_topic: str | None) -> Si
     """A worker's sink with the names that the worker has as references, such as `${env:TOPIC}`.
 
     Args:
-        group, control_topic: As an operator gives them; None if he does not.
+        group, control_topic: Values of the command's options; None without them.
 
     Raises:
         UnknownSinkError: A reference has no option, or an option contradicts the worker.
