@@ -221,7 +221,8 @@ class ConnectWorker:
             except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as problem:
                 raise ConnectWorkerError(
                     f"{self.address} does not answer: {type(problem).__name__}.",
-                    fix=f"curl {self.address}/connectors; if no worker runs any more, a takeover needs no --connect",
+                    fix=f"curl {self.address}/connectors; if no worker runs any more: an import takes files, and a "
+                    "takeover needs no --connect",
                 ) from None
 
     def _content(self, response: requests.Response) -> bytes:

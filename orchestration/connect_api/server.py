@@ -312,7 +312,9 @@ async def _config_of(request: Request) -> dict[str, str]:
             raise HTTPException(413, f"A configuration has at most {_LARGEST_BODY:,} bytes")
     try:
         document = json.loads(body)
-    except ValueError:
+        # Half of a character, such as "\\ud800", could not be answered.
+        json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         raise HTTPException(400, "The body is no JSON") from None
     if not isinstance(document, dict):
         raise HTTPException(400, "The body is no JSON object")

@@ -37,7 +37,9 @@ class MemorySink:
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.running: dict[str, int] = {}
         self.log: ControlLog = ControlLog({0: 0}, {0: 12}, 0)
-        self.written: list[ControlEvent] = []
+        # Sinks that have committed before have an event on their topic.
+        groups = ("connect-sink", "connect-another", "my-control")
+        self.written: list[ControlEvent] = [ControlEvent(0, 0, group, None) for group in groups]
         self.policy: str | None = "delete"
         self.brokers: frozenset[str] = frozenset({"kafka:9092"})
         self.reported: frozenset[str] = frozenset()

@@ -106,8 +106,7 @@ def parse_json(text: str) -> Tree:
     try:
         tree = decoder.decode(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as problem:
-        template = "; it has templates in it: render them first" if re.search(r"\{\{|\{%", text) else ""
-        raise UnreadableDocument(f"is no JSON: line {problem.lineno}, column {problem.colno}{template}") from None
+        raise UnreadableDocument(f"is no JSON: line {problem.lineno}, column {problem.colno}{_reason(text)}") from None
     except RecursionError:
         raise UnreadableDocument(_TOO_DEEP) from None
     # A text with a colon behind it is a key, and keys are visited in the order in which they are written.
@@ -115,6 +114,19 @@ def parse_json(text: str) -> Tree:
         return _with_lines(tree, _key_lines(text))
     except RecursionError:
         raise UnreadableDocument(_TOO_DEEP) from None
+
+
+def _reason(text: str) -> str:
+    """Why a text is no JSON, where that is plain, as a sentence's end."""
+    if not text.strip():
+        return "; it is empty"
+    if re.search(r"\{\{|\{%", text):
+        return "; it has templates in it: render them first"
+    if re.search(r"^\s*(//|/\*|#)", text, re.MULTILINE):
+        return "; it has comments in it, which JSON does not have: remove them"
+    if "\x00" in text:
+        return "; it is not UTF-8: convert it, as by iconv -f UTF-16 -t UTF-8"
+    return ""
 
 
 def _key_lines(text: str) -> Iterator[int]:

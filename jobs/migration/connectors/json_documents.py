@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jobs.migration.connectors.document_tree import Mapping, Tree
 from jobs.migration.connectors.model import Connector, Place, Sources, State, settings_of
@@ -32,10 +32,8 @@ def read_connectors(tree: Tree, source: str, stem: str, *, path: str = "") -> So
 
 def _connectors(tree: Tree, source: str, path: str, name: str, skipped: list[str]) -> Iterator[Connector]:
     if isinstance(tree, list):
-        for at, item in enumerate(tree):
-            yield from _connectors(
-                item, source, f"{path}[{at}]", name if len(tree) == 1 else f"{name}-{at + 1}", skipped
-            )
+        items = [(f"{path}[{at}]", f"{name}-{at + 1}" if len(tree) > 1 else name, item) for at, item in enumerate(tree)]
+        yield from _of_several(items, source, skipped)
     elif not isinstance(tree, Mapping):
         return
     elif isinstance(tree.get("connectors"), Mapping | list) and _CLASS not in tree:
@@ -51,10 +49,30 @@ def _connectors(tree: Tree, source: str, path: str, name: str, skipped: list[str
             skipped.append(f"{source}: {tree.text('name') or name} has a config without connector.class")
     elif _CLASS in tree:
         yield _connector(tree, source, path, tree.text("name") or name, Mapping())
+    elif isinstance(tree.get("status"), Mapping):
+        skipped.append(f"{source}: {name} has a status and no configuration: expand=info gives both")
     else:
-        for pair in tree.pairs:
-            if isinstance(pair.value, Mapping):
-                yield from _connectors(pair.value, source, _below(path, pair.key), pair.key, skipped)
+        named = [(_below(path, p.key), p.key, p.value) for p in tree.pairs if isinstance(p.value, Mapping)]
+        yield from _of_several(named, source, skipped)
+
+
+def _of_several(parts: Iterable[tuple[str, str, Tree]], source: str, skipped: list[str]) -> Iterator[Connector]:
+    """Connectors of a list or a mapping; if there are some, the parts without a class are named as well.
+
+    Args:
+        parts: Path, name and tree of each part.
+    """
+    found = False
+    others: list[str] = []
+    for path, name, tree in parts:
+        known = len(skipped)
+        own = list(_connectors(tree, source, path, name, skipped))
+        yield from own
+        found = found or bool(own)
+        if not own and len(skipped) == known and isinstance(tree, Mapping):
+            others.append(tree.text("name") or name)
+    if found:
+        skipped += [f"{source}: {name} has no connector.class" for name in others]
 
 
 def _connector(config: Mapping, source: str, path: str, name: str, status: Mapping) -> Connector:

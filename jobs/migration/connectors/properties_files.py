@@ -12,6 +12,8 @@ from jobs.migration.connectors.model import Connector, Place, Sources, Worker, s
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.)|$)", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
+# UTF-8's byte order mark, as Latin-1 has it.
+_MARK_IN_LATIN_1 = "\ufeff".encode().decode("latin-1")
 _WORKER = ("bootstrap.servers", "group.id")
 
 
@@ -21,7 +23,7 @@ def parse_properties(text: str) -> Iterator[tuple[str, str, int]]:
     Raises:
         UnreadableDocument: A private key is cut at the end of a line, so that its other lines would be keys.
     """
-    lines = re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"))
+    lines = re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff").removeprefix(_MARK_IN_LATIN_1))
     at = 0
     while at < len(lines):
         first, line = at + 1, lines[at].lstrip(_BLANKS)

@@ -55,7 +55,8 @@ def _worker(tree: Mapping, source: str) -> Worker:
 
 def _connector(tree: Mapping, source: str) -> Connector:
     spec, metadata = tree.mapping("spec"), tree.mapping("metadata")
-    pairs = [*_metadata(tree, source), *_spec(spec, source), *spec.mapping("config").texts(source, "spec.config")]
+    # Strimzi ignores class and number of tasks in `config`: the last one of two counts.
+    pairs = [*_metadata(tree, source), *spec.mapping("config").texts(source, "spec.config"), *_spec(spec, source)]
     settings, twice = settings_of(
         (_NAMES.get(key.removeprefix("spec."), key), value, place) for key, value, place in pairs
     )
@@ -86,8 +87,13 @@ def _spec(spec: Mapping, source: str) -> Iterator[tuple[str, str, Place]]:
         if pair.key == "config":
             continue
         if pair.key in _OPENED and isinstance(pair.value, Mapping):
-            for key, value, place in pair.value.texts(source, f"spec.{pair.key}"):
+            own = pair.value.mapping("config")
+            for key, value, place in pair.value.texts(
+                source, f"spec.{pair.key}", apart=("config",) if own.pairs else ()
+            ):
                 yield f"spec.{pair.key}.{key}", value, place
+            for key, value, place in own.texts(source, f"spec.{pair.key}.config"):
+                yield f"spec.{pair.key}.config.{key}", value, place
         else:
             yield f"spec.{pair.key}", as_text(pair.value), Place(source, f"spec.{pair.key}", pair.line)
 

@@ -183,6 +183,8 @@ def _answer_rest(keys: Account, generation: str, owners: Sequence[KeyOwner] = ()
         near = nearest_key(key, *owners)
         if key.lstrip("/ ").startswith(("_", "#")) or key.startswith("//"):
             keys.no_effect(key, "a comment")
+        elif key != key.strip() and find_key(key.strip(), *owners) is not None:
+            keys.no_effect(key, f"a blank beside it makes it another key than {key.strip()}")
         elif near is not None:
             keys.no_effect(key, f"no connector reads it; it may mean {near}")
         elif entry is None:

@@ -11,12 +11,14 @@ from jobs.config.documents.connect_keys import KeyOwner
 from jobs.migration.conversion.debezium_topics import DEBEZIUM_SOURCES
 from jobs.migration.conversion.draft import Draft
 
-S3_CLASSES = r"(io\.confluent\.connect\.s3\.)?S3SinkConnector"
+S3_CLASSES = r"(io\.confluent\.connect\.s3\.)?S3SinkConnector|S3Sink"
 AIVEN_S3_CLASSES = (
     r"io\.aiven\.kafka\.connect\.s3\.(AivenKafkaConnect)?S3SinkConnector|AivenKafkaConnectS3SinkConnector"
 )
-HDFS_CLASSES = r"(io\.confluent\.connect\.hdfs3?\.)?Hdfs3?SinkConnector"
-JDBC_CLASSES = r"((io\.confluent\.connect|io\.aiven\.connect|io\.debezium\.connector)\.jdbc\.)?JdbcSinkConnector"
+HDFS_CLASSES = r"(io\.confluent\.connect\.hdfs3?\.)?Hdfs3?SinkConnector|Hdfs3?Sink"
+JDBC_CLASSES = (
+    r"((io\.confluent\.connect|io\.aiven\.connect|io\.debezium\.connector)\.jdbc\.)?JdbcSinkConnector|JdbcSink"
+)
 Convert = Callable[[Draft], None]
 """Fills a draft. It answers each key that it knows by `draft.keys`; the table of Connect's keys answers the others."""
 

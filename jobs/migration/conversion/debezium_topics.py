@@ -11,8 +11,11 @@ from jobs.migration.connectors.model import Connector, Sources
 from jobs.records.transforms.columns import TransformProblem
 from jobs.records.transforms.smt.java import Replacement, java_pattern
 
-DEBEZIUM_SOURCES = r"io\.debezium\.connector\.(?!jdbc)[a-z0-9]+\.\w+(Connector)"
-"""Classes of Debezium's source connectors; its JDBC sink is none of them."""
+DEBEZIUM_SOURCES = (
+    r"io\.debezium\.connector\.(?!jdbc)[a-z0-9]+\.\w+Connector|"
+    r"(Db2|Informix|MariaDb|MongoDb|MySql|Oracle|Postgres|Spanner|SqlServer|Vitess)(Connector)?"
+)
+"""Classes of Debezium's source connectors, in full or without their package; its JDBC sink is none of them."""
 
 UNWRAP = "io.debezium.transforms.ExtractNewRecordState"
 UNWRAPS = (UNWRAP, "io.debezium.connector.mongodb.transforms.ExtractNewDocumentState")

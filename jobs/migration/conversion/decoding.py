@@ -30,6 +30,13 @@ _FORMATS = {
     "io.apicurio.registry.utils.converter.AvroConverter": "avro",
     "io.apicurio.registry.utils.converter.ExtJsonConverter": "json_schema",
 }
+# Connect also takes a class without its package, and without the word Converter.
+_SHORT_NAMES = {
+    short: name
+    for class_, name in _FORMATS.items()
+    for simple in [class_.rpartition(".")[2]]
+    for short in (simple, simple.removesuffix("Converter"))
+}
 # Options that a converter and frazil have under one name; the values that are numbers or true and false.
 _OPTIONS = {
     "avro": ("enhanced.avro.schema.support", "flatten.singleton.unions", "scrub.invalid.names"),
@@ -117,9 +124,11 @@ def _format(draft: Draft, side: Literal["key", "value"], *, write_registry: bool
             f"the connector names its own {key}, so nothing that the worker says of it counts"
             + ("" if owner.has(f"{key}.schemas.enable") else "; schemas.enable is true unless it says else")
         )
-    name = _FORMATS.get(written)
+    name = _FORMATS.get(written) or _SHORT_NAMES.get(written)
     if name is None:
         owner.impossible(key, "no format of frazil: write decode.value: {format: own, decoder: NAME} with a decoder")
+        for option in owner.keys(f"{key}."):
+            owner.impossible(option, "of a converter that frazil does not know")
         draft.ask(f"the converter of {side}s is none that frazil knows: correct {at}", blocks=True)
         return Format("json", {}, is_known=False)
     if name == "json" and owner.flag(f"{key}.schemas.enable", otherwise=True):

@@ -71,9 +71,10 @@ def convert_aiven_s3_sink(draft: Draft) -> None:
         keys.approximated(
             key, "the value's fields are columns; Kafka's parts are _kafka_… columns", "table.kafka_columns"
         )
-    if values.get("timestamp.source", "event") == "wallclock":
-        keys.approximated("timestamp.source", "the record's own timestamp, not the time of writing")
-    _answer_zone(draft, "timestamp.timezone", values)
+    for above in ("", "file.name."):
+        if values.get(f"{above}timestamp.source", "event").lower() == "wallclock":
+            keys.approximated(f"{above}timestamp.source", "the record's own timestamp, not the time of writing")
+        _answer_zone(draft, f"{above}timestamp.timezone", values)
     _finish(draft, layout, None, columns, {}, namespace=None)
 
 

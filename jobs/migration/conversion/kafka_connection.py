@@ -183,6 +183,7 @@ def tls_files(draft: Draft, keys: Account, prefix: str, at: str, variable: str) 
                 keys.approximated(key, "password of the key in the PEM file", f"{at}.key_password")
     for name in ("ssl.truststore.password", "ssl.keystore.password", "ssl.key.password"):
         if keys.has(f"{prefix}{name}") and not keys.is_answered(f"{prefix}{name}"):
+            keys.take(f"{prefix}{name}")
             keys.not_needed(f"{prefix}{name}", "a PEM file of certificates has no password")
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
         keys.not_needed(f"{prefix}{name}", "frazil takes PEM files")
@@ -246,14 +247,22 @@ def _strimzi(draft: Draft, worker: Account) -> None:
         first = named[0][0].split(",")[0]
         path = f"{_MOUNTED}/{first.removeprefix('secret ')}/ca.crt"
         security["ca"] = draft.secret_file(worker, trusted, "kafka.security.ca", path, f"{first}, as a PEM file")
-        worker.same(trusted, "kafka.security.ca", f"mount {first} so that {path} is its certificate")
+        others = "".join(f", with that of {name.split(',')[0]} behind it" for name, _ in named[1:])
+        worker.same(trusted, "kafka.security.ca", f"mount {first} so that {path} is its certificate{others}")
     kind = (worker.get("spec.authentication.type") or "").lower()
-    worker.same("spec.authentication.type", "kafka.security.mechanism")
-    sasl = kind in _STRIMZI or kind == "oauth"
+    custom = kind == "custom" and worker.flag("spec.authentication.sasl")
+    if kind in (*_STRIMZI, "oauth", "tls") or custom:
+        worker.same("spec.authentication.type", "kafka.security.mechanism")
+    sasl = kind in _STRIMZI or kind == "oauth" or custom
     if kind in _STRIMZI:
         security |= {"mechanism": _STRIMZI[kind]} | _strimzi_password(draft, worker)
     elif kind == "oauth":
         security |= {"mechanism": "OAUTHBEARER", "oauth": _strimzi_oauth(draft, worker)}
+    elif custom:
+        worker.same("spec.authentication.sasl", "kafka.security.protocol")
+        security |= _sasl(draft, worker, "spec.authentication.config.")
+    elif kind == "tls" and not worker.has("spec.authentication.certificateAndKey"):
+        draft.ask("the certificate of Kafka's clients: write certificate and key of kafka.security", blocks=True)
     elif kind == "tls":
         key = "spec.authentication.certificateAndKey"
         pair = _object(worker.raw(key))

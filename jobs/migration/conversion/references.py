@@ -15,7 +15,11 @@ _NAME_ALONE = re.compile(r"\{\{-?\s*[\w.$]+\s*-?\}\}|\$\{\w+\}|\$\(\w+\)|\$\w+|<
 # A colon before an `@`, also with a slash between them, which passwords have; over HTTP any user may be a token.
 _LOGIN = re.compile(r"://[^@\s]*:[^@\s]*@|^https?://[^/@\s]*@", re.IGNORECASE)
 _PASSWORD_PART = re.compile(r"(passw|pwd|secret)\w*\s*=\s*[^\s$]", re.IGNORECASE)
-_SECRET_NAME = re.compile(r"pwd|cookie|secret|connection-string|service-account-json", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"pwd|cookie|secret|connection-string|service-account-json|(en|de)cryption-key$", re.IGNORECASE
+)
+# With s3.sse.type: custom, s3.sse.key is the key itself; else it is a key's id in KMS.
+_KEY_ID = re.compile(r"arn:.*|alias/.*|mrk-\w+|[0-9A-Fa-f-]{36}")
 _PLAIN_HEADER = re.compile(r"header\.(x-iceberg-.*|user-agent|accept.*|content-type|host)", re.IGNORECASE)
 _SHELL = re.compile(r"\$\{[A-Za-z_][^{}:]*\}|\$\([A-Za-z_][^)]*\)|^\$[A-Z_][A-Z0-9_]*$")
 
@@ -47,7 +51,8 @@ def is_secret_property(name: str, value: str) -> bool:
     """Whether a property has a secret, by its name or in its value; a header does unless it is known to have none."""
     named = holds_secret(name) or _SECRET_NAME.search(name) is not None
     header = name.lower().startswith("header.") and _PLAIN_HEADER.fullmatch(name) is None
-    return named or header or has_login(value) or literal_secret_problem(name, value) is not None
+    own_key = name.lower().endswith("s3.sse.key") and _KEY_ID.fullmatch(value) is None
+    return named or header or own_key or has_login(value) or literal_secret_problem(name, value) is not None
 
 
 def has_login(address: str) -> bool:

@@ -168,8 +168,8 @@ def _options(keys: Account) -> dict[str, Any]:
     for key in keys.keys(_OVERRIDE):
         name = key.removeprefix(_OVERRIDE)
         name = _OTHER_NAMES.get(name, name)
-        value, option = keys.get(key), KNOWN.get(name)
-        if option is None or value is None or keys.is_answered(key):
+        option = KNOWN.get(name)
+        if option is None or keys.is_answered(key) or (value := keys.get(key)) is None:
             continue
         typed: Any = value
         if option.kind == "number":

@@ -11,6 +11,7 @@ from jobs.config.steps.smt_step import SmtStep
 from jobs.migration.conversion.draft import Draft, Yaml
 from jobs.migration.conversion.source import names_in
 from jobs.records.transforms.columns import TransformProblem
+from jobs.records.transforms.smt.former_names import present_properties
 from jobs.records.transforms.smt.smt import known_smt
 
 _SINK = re.compile(r"(io\.tabular\.iceberg\.connect|org\.apache\.iceberg\.kafka\.connect)\.transforms\.(\w+)")
@@ -41,10 +42,10 @@ def transform_blocks(draft: Draft, replaced: Mapping[str, str] | None = None) ->
             for key in properties:
                 keys.same(above + key, replaced[alias])
             continue
-        step = _step(draft, alias, properties)
+        at = f"transform[{len(steps)}].smt"
+        step = _step(draft, alias, properties, at)
         if step is None:
             continue
-        at = f"transform[{len(steps)}].smt"
         for key in properties:
             if not keys.is_answered(above + key):
                 keys.same(above + key, f"{at}.{key}")
@@ -97,7 +98,7 @@ def _known_name(written: str) -> tuple[str, bool]:
     return f"{name}$Value", True
 
 
-def _step(draft: Draft, alias: str, properties: Mapping[str, str]) -> Yaml | None:
+def _step(draft: Draft, alias: str, properties: Mapping[str, str], at: str) -> Yaml | None:
     above, keys = f"transforms.{alias}.", draft.keys
     given = dict(properties)
     written = given.pop("type", "")
@@ -116,10 +117,10 @@ def _step(draft: Draft, alias: str, properties: Mapping[str, str]) -> Yaml | Non
     if cut:
         keys.decide(f"{above}type", "a shell has taken $Key or $Value from the name; it is written as $Value")
         draft.ask(f"is the transform {alias} of keys or of values? A shell has taken the end of its class", blocks=True)
-    for old, new in _OLD_NAMES.items():
-        if old in given:
-            keys.approximated(above + old, f"{new} of newer releases, and Kafka 4 ignores it", f"transform.smt.{old}")
     predicate, negate = given.pop("predicate", None), given.pop("negate", None)
+    for key in _unread_properties(name, given):
+        del given[key]
+        keys.no_effect(above + key, f"{name.rpartition('.')[2]} reads no property of that name")
     step: Yaml = {"type": name, **given}
     try:
         SmtStep.model_validate(step)
@@ -132,11 +133,28 @@ def _step(draft: Draft, alias: str, properties: Mapping[str, str]) -> Yaml | Non
         )
         _leave_out(draft, above, properties, "of a transform that is left out")
         return None
+    for old, new in _OLD_NAMES.items():
+        if old in given:
+            keys.approximated(above + old, f"{new} of newer releases, and Kafka 4 ignores it", f"{at}.{old}")
     if predicate:
         step["predicate"] = predicate
     if negate is not None:
         step["negate"] = negate.lower() == "true"
     return step
+
+
+def _unread_properties(name: str, given: Mapping[str, str]) -> list[str]:
+    """Properties that a transform does not read; Connect takes them in silence. None of a class that is unknown."""
+    unread: list[str] = []
+    for key, value in given.items():
+        try:
+            known = known_smt(name)
+            if not present_properties(known.name, {key: value}).keys() <= {*known.properties}:
+                unread.append(key)
+        except TransformProblem:
+            # The class is unknown, or a former name has a wrong value.
+            continue
+    return unread
 
 
 def _leave_out(draft: Draft, above: str, properties: Mapping[str, str], said: str) -> None:

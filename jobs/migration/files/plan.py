@@ -289,6 +289,10 @@ def _path(stream: Yaml) -> str:
 def _planned(folder: Path, path: str, text: str, recorded: str | None) -> PlannedFile:
     existing = _read(folder / path)
     if existing is None:
+        finished = path.removesuffix(UNFINISHED)
+        if finished != path and recorded == _hash(text) and (folder / finished).exists():
+            # A person has corrected the file, and taken the ending away.
+            return PlannedFile(finished, text, "kept")
         return PlannedFile(path, text, "create")
     if existing == text:
         return PlannedFile(path, text, "unchanged")

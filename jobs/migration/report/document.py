@@ -27,8 +27,9 @@ def report_document(conversion: Conversion) -> Document:
         `settings`, `skipped`, and `counts` of keys by heading. `frazil takeover` reads `connectors[].takeover`.
     """
     connectors = [_connector(one, conversion.secrets) for one in conversion.connectors]
-    connectors.sort(key=lambda one: (one["name"], one["source"]))
     workers = [_worker(one, conversion.secrets) for one in conversion.workers]
+    for part in (connectors, workers):
+        part.sort(key=_order)
     document: Document = {
         "version": VERSION,
         "connectors": connectors,
@@ -56,9 +57,13 @@ def merged_report(former: Mapping[str, Any] | None, document: Document) -> Docum
             for one in former.get(part, ())
             if ((one["name"], one["source"]) if part == "workers" else one["name"]) not in names
         ]
-        merged[part] = sorted([*document[part], *older], key=lambda one: (one["name"] or "", one["source"]))
+        merged[part] = sorted([*document[part], *older], key=_order)
     merged["settings"] = _laid_over(former.get("settings", {}), document["settings"])
     return merged | {"counts": counted(merged)}
+
+
+def _order(one: Mapping[str, Any]) -> tuple[str, str]:
+    return one["name"] or "", one["source"]
 
 
 def _laid_over(former: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,8 @@ def _connector(one: Mapping[str, Any]) -> Iterator[str]:
         yield f"- State: {one['state']}"
     if takeover := one["takeover"]:
         topic = f", control topic `{takeover['control_topic']}`" if takeover["control_topic"] else ""
-        yield f"- Position: group `{takeover['group']}`{topic}"
+        if takeover["group"]:
+            yield f"- Position: group `{takeover['group']}`{topic}"
     yield ""
     if one["questions"]:
         yield from ("### Questions", "")

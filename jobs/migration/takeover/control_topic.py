@@ -50,6 +50,7 @@ class ControlFacts:
         announcements: Announcements of the sink in order, each with its partition and offset.
         progress: Next offset of each source partition by the workers' newest answers.
         cleanup_policy: Setting `cleanup.policy` of the topic; None if it could not be read.
+        has_events: Whether the topic holds an event of the sink.
     """
 
     log: ControlLog
@@ -57,6 +58,7 @@ class ControlFacts:
     announcements: tuple[tuple[int, int, Announcement], ...]
     progress: Positions
     cleanup_policy: str | None = None
+    has_events: bool = False
 
     def files_of(self, table: str, floor: SinkFloor) -> tuple[AnnouncedFile, ...]:
         """Files announced for a table at or above its floor, each path once, without empty ones."""
@@ -140,7 +142,8 @@ def read_control_topic(
         on_read: Called with the number of control events that were read.
 
     Raises:
-        TakeoverRefusedError: The topic does not exist, is compacted, was recreated, or lacks events that count.
+        TakeoverRefusedError: The topic does not exist, is compacted, was recreated, lacks events that count, or is not
+            the sink's.
     """
     log = kafka.control_log(sink.control_topic)
     if log is None:
@@ -157,6 +160,14 @@ def read_control_topic(
     ranges = ranges_to_read(log, coordinator, list(floors.values()))
     events = kafka.events(sink.control_topic, ranges, on_read)
     facts = control_facts(sink, log, coordinator, events, answers_since)
+    if not facts.has_events and not coordinator and all(floor.offsets is None for floor in floors.values()):
+        # A sink commits source offsets together with events, so its own topic has some.
+        raise TakeoverRefusedError(
+            f"control topic {sink.control_topic} holds no event of group {sink.event_group}, and no table of the "
+            f"stream has that group's offsets: connector {sink.name} has another control topic or group.",
+            fix="name them with --control-topic and --group, as the connector's configuration says; if the connector "
+            "has never landed anything, there is nothing to take over: frazil run",
+        )
     return replace(facts, cleanup_policy=cleanup_policy)
 
 
@@ -186,9 +197,11 @@ def control_facts(
     """
     announcements: list[tuple[int, int, Announcement]] = []
     newest: dict[int, dict[TopicPartition, int]] = {}
+    has_events = False
     for event in events:
         if event.group != sink.event_group:
             continue
+        has_events = True
         if isinstance(event.payload, Announcement):
             announcements.append((event.partition, event.offset, event.payload))
         elif isinstance(event.payload, Progress) and event.offset >= answers_since.get(event.partition, 0):
@@ -198,7 +211,7 @@ def control_facts(
         for partition, offset in offsets.items():
             # If a partition went to another task, its newer answers stand on another control partition.
             progress[partition] = max(offset, progress.get(partition, 0))
-    return ControlFacts(log, coordinator, tuple(announcements), progress)
+    return ControlFacts(log, coordinator, tuple(announcements), progress, has_events=has_events)
 
 
 def ranges_to_read(log: ControlLog, coordinator: ControlOffsets, floors: Sequence[SinkFloor]) -> dict[int, OffsetRange]:

@@ -28,7 +28,7 @@ from jobs.migration.takeover.sink import Sink, sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog, SinkKafka
 from jobs.migration.takeover.takeover_record import is_of, record_of, recorded_sink
 from jobs.migration.takeover.takeover_refusal import ONE_COMMIT, TakeoverRefusedError, refuse_running
-from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
+from jobs.streaming.driver.tables.former_sink import TableHead, refuse_restarted_sink
 from jobs.streaming.operator.reset import existing_targets
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.tables.commit.history.branch import existing_table
@@ -134,9 +134,9 @@ def plan_hand_back(
     """
     targets = _existing_targets(spec, catalog)
     coordinator = targets[spec.coordinator].table.metadata
-    for target in targets.values():
-        # The record of the hand-back would replace the one that shows these commits.
-        refuse_restarted_sink(spec.stream, coordinator, target.name, target.branch, target.table.metadata)
+    # The record of the hand-back would replace the one that shows these commits.
+    heads = [TableHead(each.name, each.branch, each.table.metadata) for each in targets.values()]
+    refuse_restarted_sink(spec.stream, coordinator, heads)
     offsets = _offsets_of(spec, settings, targets)
     kafka = SinkKafka(settings.kafka.with_options(spec.source.options))
     sink = _sink_of_group(offsets.record, group, control_topic)
@@ -148,10 +148,27 @@ def plan_hand_back(
         names = (name for name in spec.target_names if name != spec.dead_letter_table)
         tables, floor = tuple(name for name in names if catalog.table_exists(name)), control.end
     groups = tuple(dict.fromkeys((group, sink.offset_group, sink.member_group))) if sink else (group,)
+    _refuse_unknown_group(offsets, kafka, group, sink)
     _refuse_elsewhere(offsets, kafka, sink)
     group_topics = kafka.topics_of(sink.offset_group) if sink else set()
     others = tuple(sorted(topic for topic in group_topics if not spec.source.reads(topic)))
     return HandBack(offsets, groups, sink, tables, floor, _obstacle(spec, settings, kafka, groups), others)
+
+
+def _refuse_unknown_group(offsets: StreamOffsets, kafka: SinkKafka, group: str, sink: Sink | None) -> None:
+    """Refuse a group without offsets that is not the one of the takeover: its name may be misspelt.
+
+    The sink would go on at the offsets of its own group, and land again what the stream has landed.
+    """
+    record = offsets.record
+    if sink is not None or record is None or record.handed_back is not None or kafka.topics_of(group):
+        return
+    raise TakeoverRefusedError(
+        f"group {group} has no offsets, and connector {record.connector}, from which stream {offsets.stream} took "
+        f"over, has group {record.offset_group}.",
+        fix=f"--commit-to-group {record.offset_group}; for another sink, name its --control-topic as well; for any "
+        f"other consumer: kafka-consumer-groups.sh --reset-offsets --group {group} with these offsets",
+    )
 
 
 def _refuse_elsewhere(offsets: StreamOffsets, kafka: SinkKafka, sink: Sink | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,37 @@ def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
     )
 
 
+def with_options(sink: Sink, group: str | None, control_topic: str | None) -> Sink:
+    """A worker's sink with the names that the worker has as references, such as `${env:TOPIC}`.
+
+    Args:
+        group, control_topic: Values of the command's options; None without them.
+
+    Raises:
+        UnknownSinkError: A reference has no option, or an option contradicts the worker.
+    """
+    given: dict[str, str] = {}
+    for option, value, attributes in (
+        ("--group", group, ("member_group", "offset_group", "event_group")),
+        ("--control-topic", control_topic, ("control_topic",)),
+    ):
+        known = {attribute: str(getattr(sink, attribute)) for attribute in attributes}
+        references = [attribute for attribute, name in known.items() if "${" in name]
+        names = ", ".join(dict.fromkeys(known.values()))
+        if references and value is None:
+            raise UnknownSinkError(
+                f"the worker has {names} for connector {sink.name}, a reference that it does not resolve.",
+                fix=f"the same command with {option} NAME",
+            )
+        if value is not None and not references and value not in known.values():
+            raise UnknownSinkError(
+                f"{option} {value} is not what the worker has for connector {sink.name}: {names}.",
+                fix=f"leave {option} out; or leave --connect out, and see that nobody starts the connector",
+            )
+        given |= {attribute: str(value) for attribute in references}
+    return replace(sink, **given)
+
+
 def sink_of_report(name: str, path: Path) -> Sink | None:
     """A sink by the report of `frazil import`; None if there is no report, or it does not name the connector.
 
@@ -182,6 +213,11 @@ def sink_of_report(name: str, path: Path) -> Sink | None:
     entry = entries[0]
     facts = entry.get("takeover") or {}
     group, topic = facts.get("group"), facts.get("control_topic")
+    if entry.get("family") == "iceberg-sink" and facts and not (group and topic):
+        raise UnknownSinkError(
+            f"{path}: the group or the control topic of connector {name} is a template, or stands elsewhere.",
+            fix="name both: --group GROUP --control-topic TOPIC",
+        )
     if not group or not topic:
         raise UnknownSinkError(
             f"{path}: connector {name} is no Iceberg sink, so its position is not known.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,9 +21,8 @@ from jobs.migration.takeover.takeover_record import name_coordinator, written_ta
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError, refuse_running
 from jobs.proof.lookup.tags import tag_snapshot, tags_of
 from jobs.tables.commit.history.branch import existing_table
+from jobs.tables.commit.history.sink_record import tag_name
 from jobs.tables.commit.stamp.offsets import OffsetRange
-
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def take_over_from_sink(
@@ -101,11 +99,6 @@ def _tag_last_snapshots(catalog: Catalog, plan: TakeoverPlan, who: str) -> dict[
             tag_snapshot(catalog, name, tag_of_snapshot, snapshot_id, keep=None, note=note, by=who)
         tags[name] = tag_of_snapshot
     return tags
-
-
-def tag_name(connector: str) -> str:
-    """Name of the tag on a sink's last snapshot."""
-    return f"connect-{_NOT_IN_NAMES.sub('-', connector)}"[:90]
 
 
 def _refuse_started_sink(kafka: SinkKafka, plan: TakeoverPlan, request: TakeoverRequest) -> None:

@@ -22,7 +22,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.proof.audit.audit_result import AuditProblem
 from jobs.streaming.driver.context.continuity import log_departures
-from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
+from jobs.streaming.driver.tables.former_sink import TableHead, refuse_restarted_sink
 from jobs.streaming.supervision.documents.heartbeat import LastError, read_heartbeat
 from jobs.tables.commit.history.parked_places import newest_stamps
 from jobs.tables.commit.history.reissue import as_landed
@@ -135,8 +135,8 @@ def _restarted_sink(spec: StreamSpec, tables: Tables) -> str | None:
     if (coordinator := tables.get(spec.coordinator)) is None:
         return None
     try:
-        for name, metadata in tables.items():
-            refuse_restarted_sink(spec.stream, coordinator, name, spec.branch_of(name), metadata)
+        heads = [TableHead(name, spec.branch_of(name), metadata) for name, metadata in tables.items()]
+        refuse_restarted_sink(spec.stream, coordinator, heads)
     except SinkRestartedError as problem:
         return _sentence(problem.message, problem.fix)
     return None

@@ -106,7 +106,13 @@ def _check(conversion: Conversion, sources: tuple[str, ...], names: tuple[str, .
         )
     if not found:
         reasons = "".join(f"\n  {sentence}" for sentence in conversion.skipped)
-        raise NothingToImport(f"There is no connector in {', '.join(map(_shown, sources))}.{reasons}")
+        workers = [converted.worker.place.source for converted in conversion.workers]
+        reasons += "".join(f"\n  {source}: has keys of a worker alone" for source in workers)
+        raise NothingToImport(
+            f"There is no connector in {', '.join(map(_shown, sources))}.{reasons}",
+            fix="name files, folders or a worker's address that have connectors"
+            + (", beside the worker's file" if workers else ""),
+        )
 
 
 def _shown(source: str) -> str:
@@ -183,7 +189,7 @@ def _print_files(plan: ImportPlan, written: list[str], *, dry_run: bool) -> None
         return
     click.echo(f"{len(written)} files written in {where}." if written else f"Nothing has changed in {where}.")
     click.echo(f"Every key is in {PAGE}, and for programs in {REPORT}.")
-    secrets = sorted({one.reference for one in plan.conversion.secrets if one.reference.startswith("${env:")})
+    secrets = {one.reference[6:-1] for one in plan.conversion.secrets if one.reference.startswith("${env:")}
     if secrets:
-        click.echo(f"Set before the first run: {', '.join(name[6:-1] for name in secrets)}")
+        click.echo(f"Set before the first run: {', '.join(sorted(secrets))}")
     click.echo("  Next: frazil validate")

@@ -15,12 +15,20 @@ from jobs.clients.catalog.translate import translate_errors
 from jobs.config.stream.models import StreamSpec
 from jobs.config.values.targets import may_name_same_table
 from jobs.migration.connect_worker import ConnectWorker
-from jobs.migration.takeover.sink import REPORT, Sink, UnknownSinkError, sink_of, sink_of_config, sink_of_report
+from jobs.migration.takeover.sink import (
+    REPORT,
+    Sink,
+    UnknownSinkError,
+    sink_of,
+    sink_of_config,
+    sink_of_report,
+    with_options,
+)
 from jobs.migration.takeover.takeover import take_over_from_sink
 from jobs.migration.takeover.takeover_plan import TakeoverPlan, TakeoverRequest, plan_takeover
 from jobs.migration.takeover.takeover_seam import Seam, seam_of
 from jobs.tables.commit.stamp.offsets import by_topic
-from orchestration.cli.common.catalogs import opened_catalog
+from orchestration.cli.common.catalogs import SINK_CATALOG, opened_catalog
 from orchestration.cli.common.consent import command_line, consent_with_reason, show_plan
 from orchestration.cli.common.options import dry_run_option, json_option, stream_argument, yes_option
 from orchestration.cli.common.terminal import current_user, print_columns, print_json, progress_bar
@@ -36,8 +44,8 @@ _SEAM = ("topic", "partition", "sink ended at", "frazil began at", "stands at", 
 @click.option("--from-connect", "connector", required=True, metavar="NAME", help="The connector.")
 @click.option("--connect", "url", metavar="URL", help="A worker's REST address; without it, no worker is asked.")
 @worker_login_options()
-@click.option("--group", metavar="GROUP", help="The sink's group with the offsets, where no worker is asked.")
-@click.option("--control-topic", metavar="TOPIC", help="The sink's control topic, where no worker is asked.")
+@click.option("--group", metavar="GROUP", help="The sink's group with the offsets, where no worker knows it.")
+@click.option("--control-topic", metavar="TOPIC", help="The sink's control topic, where no worker knows it.")
 @click.option("--stop-connector", is_flag=True, help="Stop the connector by REST first, and wait for its tasks.")
 @click.option(
     "--passed-over",
@@ -86,7 +94,7 @@ def takeover(
     request = TakeoverRequest(sink, worker, stop_connector, passed_over, trust_group, others)
     with translate_errors(settings, stream):
         # A plan creates no catalog.
-        opened_catalog(settings, stream).close()
+        opened_catalog(settings, stream, fix=SINK_CATALOG).close()
         with _takeover_progress() as (_, on_read):
             plan = plan_takeover(spec, settings, request, on_read=on_read)
     lines = plan_lines(plan, stopped_first=stop_connector and not dry_run)
@@ -148,7 +156,7 @@ def _find_sink(
 ) -> Sink:
     """The sink by the worker, by the options, or by the report of `frazil import`."""
     if worker is not None and worker.state(name) is not None:
-        return sink_of_config(name, worker.config(name))
+        return with_options(sink_of_config(name, worker.config(name)), group, control_topic)
     if group or control_topic:
         generation = "tabular" if (group or "").startswith("cg-control-") else "apache"
         return sink_of(name, generation, group=group, control_topic=control_topic)

@@ -47,6 +47,8 @@ UNUSUAL = {
     "warehouse": {f"{CATALOG}warehouse": "s3a://AKIA:hunter2/x@bucket/wh"},
     "adls": {f"{CATALOG}adls.connection-string.account": "AccountKey=hunter2"},
     "pwd": {f"{CATALOG}pwd": "hunter2"},
+    "customer-key": {f"{CATALOG}s3.sse.type": "custom", f"{CATALOG}s3.sse.key": "hunter2"},
+    "encryption-key": {f"{CATALOG}gcs.encryption-key": "hunter2", f"{CATALOG}gcs.decryption-key": "hunter2"},
     "secretkey": {f"{CATALOG}s3.secretkey": "hunter2"},
     "service-account": {f"{CATALOG}gcs.service-account-json": '{"private_key":"hunter2"}'},
     "jdbc-slash": JDBC | {f"{CATALOG}uri": "jdbc:postgresql://u:hunter2/x@pg/db"},
@@ -71,6 +73,11 @@ def test_a_secret_in_an_unusual_place_is_in_no_output(keys: dict[str, str], tmp_
 
     assert SECRET not in text
     assert [name for name in keys if name.split("=")[0] not in text] == []
+
+
+def test_the_id_of_a_key_is_no_secret(tmp_path: Path) -> None:
+    keys = {f"{CATALOG}s3.sse.type": "kms", f"{CATALOG}s3.sse.key": "arn:aws:kms:eu-west-1:1:key/x"}
+    assert "s3.sse.key: arn:aws:kms:eu-west-1:1:key/x" in outputs(tmp_path, "c.json", json.dumps(BASE | keys))
 
 
 @pytest.mark.parametrize("name", ["x-iceberg-access-delegation", "User-Agent"])

@@ -28,8 +28,7 @@ _FILE_IO = (
     r"azure\.adlsv2\.ADLSFileIO)"
 )
 _REGISTER = (
-    "register each table in a supported catalog (frazil shell, then "
-    "catalog.register_table('NAMESPACE.TABLE', 'LOCATION/metadata/NEWEST.metadata.json')), and write that catalog here"
+    "register each table in a supported catalog (frazil register NAMESPACE.TABLE LOCATION), and write that catalog here"
 )
 _REASONS = {
     "nessie": f"a catalog that shows a table’s newest snapshot alone cannot keep a stream’s position: {_REGISTER}",
@@ -49,6 +48,13 @@ _S3A = {
     "fs.s3a.secret.key": "s3.secret-access-key",
     "fs.s3a.session.token": "s3.session-token",
     "fs.s3a.endpoint.region": "s3.region",
+}
+# Names that Java's clients alone read, with PyIceberg's; frazil gives Spark what Java wants.
+_NAMES_OF_JAVA = {
+    "adls.auth.shared-key.account.name": "adls.account-name",
+    "adls.auth.shared-key.account.key": "adls.account-key",
+    "client.assume-role.arn": "client.role-arn",
+    "client.assume-role.session-name": "client.role-session-name",
 }
 NOWHERE = "https://undecided.invalid/catalog"
 """Address of a catalog that only a person knows; nothing answers there."""
@@ -149,6 +155,8 @@ def _property(draft: Draft, key: str, above: str, properties: Yaml) -> None:
     """Answer one property of the catalog, and write it if something reads it."""
     keys, name = draft.keys, key.removeprefix(above)
     value = keys.raw(key)
+    if (ours := _NAMES_OF_JAVA.get(name)) is not None and not keys.has(f"{above}{ours}"):
+        name = ours
     at = f"catalog.properties.{name}"
     if not value:
         keys.no_effect(key, "is empty")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from jobs.config.documents.connect_keys import find_key
 from jobs.config.values.targets import MAIN_BRANCH
 from jobs.migration.conversion.decoding import Format, leave_keys, value_format
 from jobs.migration.conversion.draft import Draft, Takeover, Yaml, without_empty
@@ -35,9 +36,11 @@ def convert_iceberg_sink(draft: Draft) -> None:
     decode, evolve = _decode(draft, values, shaped=bool(steps) or changes is not None, dynamic=tables.is_dynamic)
     if changes is not None:
         decode["key"] = changes.key
+        _answer_partitions(draft)
     else:
         leave_keys(draft)
     _answer_protocol(draft)
+    _say_first_release(draft)
     _answer_id_columns(draft, generation, changes is not None)
     common: Yaml = {
         "decode": decode,
@@ -64,15 +67,15 @@ def convert_iceberg_sink(draft: Draft) -> None:
 def _generation(draft: Draft) -> Generation:
     """Generation of the sink; of another package's class as its keys say."""
     name = draft.connector.connector_class
-    if name.startswith(("org.apache.", "IcebergSinkConnector")):
+    if name.startswith("org.apache."):
         return "apache"
     if name.startswith("io.tabular."):
         return "tabular"
     tabular = ("iceberg.tables.cdc-field", "iceberg.tables.upsert-mode-enabled", "iceberg.control.group-id")
     found: Generation = "tabular" if any(draft.keys.has(key) for key in tabular) else "apache"
+    what = "a fork of the sink" if "." in name else "written without its package"
     draft.ask(
-        f"the class is a fork of the sink, taken for one of {found}'s: does it keep its position in the group of the "
-        "report?",
+        f"the class is {what}, taken for one of {found}'s: does it keep its position in the group of the report?",
         blocks=True,
     )
     return found
@@ -81,11 +84,14 @@ def _generation(draft: Draft) -> Generation:
 def _takeover(draft: Draft, generation: Generation) -> Takeover:
     """Consumer group, control topic and snapshot key, of what the connector's generation reads."""
     keys, name = draft.keys, draft.connector.name
-    topic = keys.get("iceberg.control.topic") or "control-iceberg"
-    if keys.is_open("iceberg.control.topic"):
-        draft.ask("the control topic: its name is a template, and a takeover needs it")
+    topic: str | None = keys.get("iceberg.control.topic") or "control-iceberg"
     own = "iceberg.control.group-id" if generation == "tabular" else "iceberg.connect.group-id"
-    group = keys.get(own) or (f"cg-control-{name}" if generation == "tabular" else f"connect-{name}")
+    group: str | None = keys.get(own) or (f"cg-control-{name}" if generation == "tabular" else f"connect-{name}")
+    member = "consumer.override.group.id"
+    if open_keys := [key for key in ("iceberg.control.topic", own, member) if keys.is_open(key)]:
+        draft.ask(f"{', '.join(open_keys)}: the name is a template or stands elsewhere, and a takeover needs it")
+        topic = None if keys.is_open("iceberg.control.topic") else topic
+        group = None if keys.is_open(own) or keys.is_open(member) else group
     branches = {
         match[1]: keys.get(key) or MAIN_BRANCH
         for key in keys.keys("iceberg.table.")
@@ -94,9 +100,9 @@ def _takeover(draft: Draft, generation: Generation) -> Takeover:
     return Takeover(
         group,
         topic,
-        f"kafka.connect.offsets.{topic}.{group}",
+        f"kafka.connect.offsets.{topic}.{group}" if topic and group else None,
         read_uncommitted=keys.get("consumer.override.isolation.level") != "read_committed",
-        member_group=keys.get("consumer.override.group.id"),
+        member_group=keys.get(member),
         topics=tuple(names_in(keys.get("topics"))),
         dynamic=keys.flag("iceberg.tables.dynamic-enabled"),
         branch=keys.get("iceberg.tables.default-commit-branch"),
@@ -143,6 +149,23 @@ def _answer_protocol(draft: Draft) -> None:
     for key in keys.keys("iceberg.kafka."):
         if not keys.is_answered(key):
             keys.not_needed(key, said)
+
+
+def _say_first_release(draft: Draft) -> None:
+    entries = {key: find_key(key, "connector") for key in draft.keys.keys("iceberg.")}
+    if early := [key for key, entry in entries.items() if entry is not None and entry.read_by == ("first",)]:
+        draft.ask(
+            f"{', '.join(early)}: the sink's first releases alone read these. If the connector is one, write them with "
+            "hyphens, as in the table of Connect's keys, and import again."
+        )
+
+
+def _answer_partitions(draft: Draft) -> None:
+    """Answer the partitions of tables that become mirrors."""
+    keys, said = draft.keys, "a mirror is partitioned by buckets of its key; for the changelog write table.partition_by"
+    for key in [f"{_TABLES}.default-partition-by", *keys.keys("iceberg.table.")]:
+        if key.endswith("partition-by"):
+            keys.approximated(key, said, "mirrors[0].buckets")
 
 
 def _answer_id_columns(draft: Draft, generation: Generation, changes: bool) -> None:

@@ -149,7 +149,9 @@ def _dynamic(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
         "route.by",
     )
     draft.ask(
-        "tables that the sink has made are not used by route.to: each has to be an entry of route.tables", blocks=True
+        "tables that the sink has made: `frazil schema apply STREAM --adopt 'NAMESPACE.*'` gives them to the stream; "
+        "or list them in route.tables. route.to uses no others",
+        blocks=True,
     )
     if pattern is None:
         draft.ask(f"the namespace of the tables that {field} names: it is written as {namespace}", blocks=True)
@@ -220,12 +222,15 @@ def _creation(draft: Draft) -> Yaml:
             if is_secret_property(name, value):
                 _leave_secret_out(draft, key)
                 continue
-            if name != "format-version":
+            other_files = name == "write.format.default" and value.lower() != "parquet"
+            if name != "format-version" and not other_files:
                 properties[name] = value
             at = f"table.properties.{name}" if name != "format-version" else "table.properties"
             if keys.is_answered(key):
                 continue
-            if name == "format-version":
+            if other_files:
+                keys.approximated(key, "frazil writes Parquet; a table may have files of both formats")
+            elif name == "format-version":
                 keys.approximated(key, "frazil makes tables of format 2; an existing one keeps its own", None)
             elif said:
                 keys.approximated(key, said, at)

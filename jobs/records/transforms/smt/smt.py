@@ -198,9 +198,12 @@ def smt_step(smt: Smt, of: Mapping[str, str] | None = None, *, negate: bool = Fa
         negate: Whether records are transformed for which the predicate does not hold.
 
     Raises:
-        TransformProblem: Class, predicate or a property is unknown.
+        TransformProblem: Class, predicate or a property is unknown, or a property is missing.
     """
     known = smt.known
+    Properties(dict(smt.properties), known.name, known.properties)
+    # A class that only adds columns needs none to be made. Streams ask for its columns before they know any.
+    _ = smt.adds
     if of is None:
         if negate:
             raise TransformProblem("negate needs a predicate", ("negate",))

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import partial
+
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.failpoints import step
 from jobs.clients.state_store.store import NotWrittenError
@@ -20,13 +21,15 @@ from jobs.streaming.driver.context.open_stream import OpenStream
 from jobs.streaming.driver.context.progress import BatchWaits
 from jobs.streaming.driver.context.results import TaskResults, drop_files
 from jobs.streaming.driver.context.second_run import stamped_ids
-from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
+from jobs.streaming.driver.tables.former_sink import TableHead, refuse_restarted_sink
 from jobs.streaming.driver.tables.lanes import tables_of_topics
 from jobs.streaming.driver.tables.parked_tables import UNABLE, unable_error
+from jobs.tables.commit.history.branch import existing_table
 from jobs.tables.commit.protocol.parked_target import ParkedTarget, letters_held
 from jobs.tables.commit.protocol.pending_record import Pending, PendingTarget
 from jobs.tables.commit.protocol.proposals import ProposalOutcome
 from jobs.tables.commit.stamp.decided_names import decided_names
+from jobs.tables.commit.stamp.errors import SinkRestartedError
 from jobs.tables.commit.stamp.event_times import EventTimes
 from jobs.tables.commit.stamp.log_state import has_id
 from jobs.tables.commit.stamp.offsets import Positions, Ranges, pointwise_max
@@ -118,7 +121,10 @@ class BatchCommit:
         def commit(name: str) -> ProposalOutcome:
             nonlocal landed
             target, coordinator = stream.targets[name], stream.anchor.table.metadata
-            check = partial(refuse_restarted_sink, stream.id, coordinator, target.name, target.branch)
+
+            def check(metadata: TableMetadata) -> None:
+                refuse_restarted_sink(stream.id, coordinator, [TableHead(target.name, target.branch, metadata)])
+
             with self._waits.asking(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
                 outcome = stream.commit(target, pending.targets[name], pending.batch, check)
             if outcome is ProposalOutcome.LANDED and name != stream.anchor.name:
@@ -140,7 +146,12 @@ class BatchCommit:
                 unable[name] = problem.message
                 return None
 
-        for name, outcome in commit_each(names, commit_or_leave, stream.most_commits).items():
+        try:
+            outcomes = commit_each(names, commit_or_leave, stream.most_commits)
+        except SinkRestartedError:
+            self._refuse_restarted_sink()
+            raise
+        for name, outcome in outcomes.items():
             if outcome is None:
                 continue
             reached = end
@@ -156,6 +167,14 @@ class BatchCommit:
             # The record stays: the next opening of the stream commits what the others lack, and suspends these.
             raise unable_error(stream, unable)
         return again
+
+    def _refuse_restarted_sink(self) -> None:
+        """Raise one stop for all tables of the stream, as a connector may have committed to any of them."""
+        stream, heads = self._stream, list[TableHead]()
+        for target in stream.targets.values():
+            if (table := existing_table(target.catalog, target.name, target.branch)) is not None:
+                heads.append(TableHead(target.name, target.branch, table.metadata))
+        refuse_restarted_sink(stream.id, stream.anchor.table.metadata, heads)
 
     def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:
         """Delete files in the record, unless another driver may have read it.

@@ -47,6 +47,7 @@ from jobs.streaming.driver.opening.takeover import (
 )
 from jobs.streaming.driver.tables.follower_tables import refuse_bare
 from jobs.streaming.driver.tables.former_sink import (
+    TableHead,
     refuse_handed_back,
     refuse_restarted_sink,
     refuse_rows_of_a_sink,
@@ -119,9 +120,8 @@ def _held(
         stream, lease = _read(spec, settings, catalog, kafka, state)
         if opener != TAKEOVER:
             refuse_handed_back(spec.stream, stream.anchor.table.metadata)
-            for target in stream.targets.values():
-                metadata = target.table.metadata
-                refuse_restarted_sink(spec.stream, stream.anchor.table.metadata, target.name, target.branch, metadata)
+            heads = [TableHead(each.name, each.branch, each.table.metadata) for each in stream.targets.values()]
+            refuse_restarted_sink(spec.stream, stream.anchor.table.metadata, heads)
         step("before_lease")
         with reopened_where_unable(stream), reopened_where_dropped(stream), stream.held():
             with _lease_expiry_named(stream, lease):

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.spark_names import spark_name
 from jobs.config.stream.models import StreamSpec
-from jobs.tables.commit.history.branch import described
+from jobs.tables.commit.history.branch import described, whole_table
 from jobs.tables.commit.history.lineage import ancestors
 from jobs.tables.commit.history.sink_record import SINK_OFFSETS, commits_since_takeover, takeover_record
 from jobs.tables.commit.history.stamp_history import stamps_along_main
 from jobs.tables.commit.protocol.target import Target
 from jobs.tables.commit.stamp.errors import GapError, SinkRestartedError
+
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableHead:
+    """A table of a stream, as the branch that the stream writes has it."""
+
+    name: str
+    branch: str
+    metadata: TableMetadata
 
 
 def refuse_handed_back(stream: str, coordinator: TableMetadata) -> None:
@@ -36,40 +49,52 @@ def refuse_handed_back(stream: str, coordinator: TableMetadata) -> None:
         )
 
 
-def refuse_restarted_sink(
-    stream: str, coordinator: TableMetadata, table: str, branch: str, metadata: TableMetadata
-) -> None:
+def refuse_restarted_sink(stream: str, coordinator: TableMetadata, tables: Iterable[TableHead]) -> None:
     """Refuse to land beside a sink that was started again after the takeover.
 
     Args:
         coordinator: Metadata of the coordinator table, which has the record of the takeover.
-        metadata: Metadata of a table of the stream, as the branch has them.
+        tables: Tables of the stream, all of which the message names.
 
     Raises:
-        SinkRestartedError: The sink has committed to the table since the takeover.
+        SinkRestartedError: The sink has committed to a table since the takeover.
     """
-    record = takeover_record(coordinator, stream)
-    commits = commits_since_takeover(metadata, record) if record is not None else []
-    if record is None or not commits:
+    if (record := takeover_record(coordinator, stream)) is None:
         return
-    first = commits[0]
-    at = datetime.fromtimestamp(first.timestamp_ms / 1000, UTC)
-    more = f" and {len(commits) - 1} later ones" if len(commits) > 1 else ""
-    again = f"frazil takeover {stream} --from-connect {record.connector} --connect URL"
-    keep = f"keep its rows: {again}, which goes on behind both"
-    before = first.parent_snapshot_id
-    if before is not None and _descends_from_stamp(metadata, before, stream):
-        back = f"CALL system.rollback_to_snapshot('{spark_name(table)}', {before})"
-        if branch != MAIN_BRANCH:
-            back = f"ALTER TABLE {spark_name(table)} REPLACE BRANCH {spark_name(branch)} AS OF VERSION {before}"
-        keep = f"take its rows out, in Spark: {back}, then frazil start {stream}; or {keep}"
+    commits = {head: commits for head in tables if (commits := commits_since_takeover(head.metadata, record))}
+    if not commits:
+        return
+    named = [_described_commits(head, found) for head, found in commits.items()]
+    more = f"; and to {len(named) - _MOST_NAMED} more tables" if len(named) > _MOST_NAMED else ""
+    keep = f"frazil takeover {stream} --from-connect {record.connector} --connect URL"
+    ways = f"keep its rows: {keep}, which goes on behind both"
+    # If the rows stay in one table, the takeover has to go on behind them. Another table would then lack records.
+    rollbacks = [_rollback(head, found[0], stream) for head, found in commits.items()]
+    if None not in rollbacks:
+        commands = "; ".join(filter(None, rollbacks))
+        ways = f"take its rows out, in Spark: {commands}, then frazil start {stream}; or {ways}"
     raise SinkRestartedError(
         f"stream {stream}: connector {record.connector} was started again after the takeover. It has committed to "
-        f"{described(table, branch)}: snapshot {first.snapshot_id} of {at:%Y-%m-%d %H:%M} UTC{more}. Its records land "
-        "by the stream as well, and stand twice.",
-        fix=f"stop the connector; then {keep}",
-        table=table,
+        f"{'; '.join(named[:_MOST_NAMED])}{more}. Its records land by the stream as well, and stand twice.",
+        fix=f"stop the connector; then {ways}",
+        table=next(iter(commits)).name,
     )
+
+
+def _described_commits(head: TableHead, commits: Sequence[Snapshot]) -> str:
+    at = datetime.fromtimestamp(commits[0].timestamp_ms / 1000, UTC)
+    more = f" and {len(commits) - 1} later ones" if len(commits) > 1 else ""
+    return f"{described(head.name, head.branch)}: snapshot {commits[0].snapshot_id} of {at:%Y-%m-%d %H:%M} UTC{more}"
+
+
+def _rollback(head: TableHead, first: Snapshot, stream: str) -> str | None:
+    """The command that takes out a snapshot and all later ones; None if the one before may hold rows of the sink."""
+    before = first.parent_snapshot_id
+    if before is None or not _descends_from_stamp(head.metadata, before, stream):
+        return None
+    if head.branch != MAIN_BRANCH:
+        return f"ALTER TABLE {spark_name(head.name)} REPLACE BRANCH {spark_name(head.branch)} AS OF VERSION {before}"
+    return f"CALL system.rollback_to_snapshot('{spark_name(head.name)}', {before})"
 
 
 def _descends_from_stamp(metadata: TableMetadata, snapshot_id: int, stream: str) -> bool:
@@ -85,7 +110,8 @@ def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> No
     """Raise if a stream would begin at an end of its topics in a table that an Iceberg sink of Kafka Connect filled.
 
     From the beginning, everything that the sink has landed would land again. From the end, everything that it has not
-    landed would be lost. Offsets and a time in `source.start` are a decision, and pass.
+    landed would be lost. Offsets and a time in `source.start` are a decision, and pass. So does a branch that the
+    stream makes itself, unless it is published to main: it is a trial.
 
     Raises:
         GapError: The stream has no position yet, and a snapshot of its table has the sink's position.
@@ -93,7 +119,8 @@ def refuse_rows_of_a_sink(spec: StreamSpec, targets: Mapping[str, Target]) -> No
     if any(target.newest for target in targets.values()) or spec.source.start not in ("earliest", "latest"):
         return
     for name, target in targets.items():
-        if spec.branch_of(name) == MAIN_BRANCH and (keys := _sink_keys(target.table.metadata)):
+        is_trial = spec.publish is None and spec.branch_of(name) not in {MAIN_BRANCH, *whole_table(target.table).refs()}
+        if not is_trial and (keys := _sink_keys(target.table.metadata)):
             raise GapError(
                 f"stream {spec.stream}: table {name} has rows of a Kafka Connect sink ({keys[0]}), and the stream has "
                 f"no position. From source.start, {spec.source.start}, records would land twice or be left out.",

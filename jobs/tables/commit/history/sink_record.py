@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from jobs.base.system.typed_json import decode_json
@@ -21,6 +23,7 @@ SINK_OFFSETS = "kafka.connect.offsets."
 """Prefix of the keys in snapshot summaries under which an Iceberg sink keeps the offsets of its control topic."""
 TAKEOVER_PREFIX = "frazil.takeover."
 """Prefix of the property of a coordinator with the record of a stream's takeover."""
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 
 Generation = Literal["apache", "tabular"]
 ControlOffsets = Mapping[int, int]
@@ -57,7 +60,7 @@ class TakeoverRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         handed_back: When the sink got the position back, seconds since 1970; None if it did not.
         control_end: End of the control topic at the last hand-back: next offsets by its partitions.
         floor: End of the control topic at the takeover. A later commit of the sink has a higher offset. Empty in
-            records of earlier versions.
+            records of earlier versions, see `tagged_floor`.
     """
 
     connector: str
@@ -85,6 +88,29 @@ def takeover_record(metadata: TableMetadata, stream: str) -> TakeoverRecord | No
     return None
 
 
+def tag_name(connector: str) -> str:
+    """Name of the tag on a sink's last snapshot before a takeover. A later takeover adds `-2`, and so on."""
+    return f"connect-{_NOT_IN_NAMES.sub('-', connector)}"[:90]
+
+
+def tagged_floor(metadata: TableMetadata, record: TakeoverRecord) -> dict[int, int]:
+    """Highest offsets of the control topic at the tags on the sink's last snapshots; empty without such a tag.
+
+    Earlier versions recorded no floor, but set the tags.
+    """
+    name = re.compile(re.escape(tag_name(record.connector)) + r"(-\d+)?")
+    tags = [
+        ref.snapshot_id
+        for tag, ref in metadata.refs.items()
+        if ref.snapshot_ref_type == SnapshotRefType.TAG and name.fullmatch(tag)
+    ]
+    highest: dict[int, int] = {}
+    for snapshot in (snapshot for tag in tags for snapshot in ancestors(metadata, tag)):
+        offsets = control_offsets(snapshot, floor_key(record.control_topic, record.event_group)) or {}
+        highest |= {partition: max(at, highest.get(partition, 0)) for partition, at in offsets.items()}
+    return highest
+
+
 def is_commit_since_takeover(snapshot: Snapshot, record: TakeoverRecord) -> bool:
     """Whether a snapshot is a commit that the sink made after the takeover.
 
@@ -102,9 +128,15 @@ def is_commit_since_takeover(snapshot: Snapshot, record: TakeoverRecord) -> bool
 def commits_since_takeover(metadata: TableMetadata, record: TakeoverRecord) -> list[Snapshot]:
     """Commits that the sink made after a takeover, oldest first; none if it was handed back or is not watched.
 
+    A table is not watched if the record has no floor, and somebody has dropped the tag.
+
     Args:
         metadata: As the stream's branch has them.
     """
-    if record.handed_back is not None or not record.floor:
+    if record.handed_back is not None:
+        return []
+    if not record.floor:
+        record = msgspec.structs.replace(record, floor=tagged_floor(metadata, record))
+    if not record.floor:
         return []
     return [snapshot for snapshot in ancestors(metadata) if is_commit_since_takeover(snapshot, record)][::-1]

@@ -197,9 +197,10 @@ class SinkRestartedError(_TableStop):
     """A connector commits to a table of the stream, although the stream has taken over from it.
 
     Safe: No record is lost. The stream commits nothing more to the table; records that both landed stand twice.
-    Next: stop the connector. Roll the table back to before its first commit, then `frazil start S`; or keep its rows
+    Next: stop the connector. Roll each table back to before its first commit, then `frazil start S`; or keep its rows
         with `frazil takeover S --from-connect NAME --connect URL`, which names the offsets of those that stand twice
 
+    The message names the rollback of every table. If the connector's rows have to stay in one of them, keep all.
     After the rollback, the stream's own rows that it took out are landed again by
     `frazil accept S --rollback reland`. The second takeover goes on behind both the stream and the connector. If the
     connector also lands topics that the stream does not read, keep its rows: nothing lands these again. If it is to go

@@ -11,7 +11,7 @@ from jobs.base.errors import FrazilError
 from jobs.clients.catalog.translate import translate_errors
 from jobs.migration.comparison.run import MOST_RECORDS, Request, compare_with_table
 from jobs.migration.comparison.sink_rows import parse_coordinates
-from orchestration.cli.common.catalogs import opened_catalog
+from orchestration.cli.common.catalogs import SINK_CATALOG, opened_catalog
 from orchestration.cli.common.durations import TimeOption
 from orchestration.cli.common.options import json_option, stream_argument
 from orchestration.cli.common.terminal import print_json, progress_bar
@@ -79,7 +79,7 @@ def compare(
     spec, settings = deployment.stream(stream), deployment.settings()
     with (
         translate_errors(settings, stream),
-        opened_catalog(settings, stream) as catalog,
+        opened_catalog(settings, stream, fix=SINK_CATALOG) as catalog,
         progress_bar("{task.completed:,.0f} of {task.total:,.0f} records", bar=True) as progress,
     ):
         task = progress.add_task(f"compare {stream}", total=None)

@@ -25,6 +25,8 @@ from jobs.migration.connectors.properties_files import parse_properties, read_pr
         ("a = = b", [("a", "= b", 1)]),
         ("a=1\r\nb=2\rc=3", [("a", "1", 1), ("b", "2", 2), ("c", "3", 3)]),
         ("=x", [("", "x", 1)]),
+        ("\ufeffa=b", [("a", "b", 1)]),
+        ("\ufeffa=b".encode().decode("latin-1"), [("a", "b", 1)]),
     ],
 )
 def test_entries_are_those_of_java(text: str, entries: list[tuple[str, str, int]]) -> None:

@@ -49,11 +49,41 @@ def test_the_same_forms_in_yaml(tmp_path: Path) -> None:
     assert names(read(tmp_path, "f.yaml", text)) == [("n", "C"), ("m", "C")]
 
 
-@pytest.mark.parametrize("document", [{}, [], {"a": 1}, "7", [[]]])
+@pytest.mark.parametrize("document", [{}, [], {"a": 1}, "7", [[]], [{"id": 1}, {"id": 2}]])
 def test_a_document_without_a_connector_is_named(tmp_path: Path, document: Any) -> None:
     sources = read(tmp_path, "f.json", document)
     assert sources.connectors == ()
     assert sources.skipped == ("f.json: has no connector: no connector.class in it",)
+
+
+@pytest.mark.parametrize(
+    ("document", "skipped"),
+    [
+        ([{"name": "n", "config": CONFIG}, {"name": "m", "topics": "t"}], "f.json: m has no connector.class"),
+        ({"connectors": {"n": CONFIG, "m": {"topics": "t"}}}, "f.json: m has no connector.class"),
+        (
+            {"n": {"info": {"config": CONFIG}}, "m": {"status": {"connector": {"state": "RUNNING"}}}},
+            "f.json: m has a status and no configuration: expand=info gives both",
+        ),
+    ],
+)
+def test_a_connector_without_a_class_beside_others_is_named(tmp_path: Path, document: Any, skipped: str) -> None:
+    sources = read(tmp_path, "f.json", document)
+    assert names(sources) == [("n", "C")]
+    assert sources.skipped == (skipped,)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{\n// the sink\n"a": 1}', "it has comments in it, which JSON does not have"),
+        ("", "it is empty"),
+        ('{"a": 1}'.encode("utf-16").decode("latin-1"), "it is not UTF-8"),
+    ],
+)
+def test_what_is_wrong_with_json_is_said_where_it_is_plain(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(UnreadableSource, match=reason):
+        read(tmp_path, "f.json", text)
 
 
 def test_a_form_is_found_without_an_ending(tmp_path: Path) -> None:

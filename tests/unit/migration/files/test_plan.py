@@ -56,6 +56,29 @@ def test_a_first_import_writes_streams_settings_and_report(tmp_path: Path) -> No
         assert "hunter2" not in path.read_text()
 
 
+def test_a_corrected_file_without_its_ending_stays_alone(tmp_path: Path) -> None:
+    wrong = {"topics": "no/topic"}
+    assert actions(imported(tmp_path, orders=wrong))["streams/orders.yaml.undecided"] == "create"
+    streams = tmp_path / "home/streams"
+    (streams / "orders.yaml.undecided").rename(streams / "orders.yaml")
+    assert actions(imported(tmp_path, orders=wrong))["streams/orders.yaml"] == "kept"
+    assert [path.name for path in streams.iterdir()] == ["orders.yaml"]
+    # The connector has changed: what comes of it stands beside the corrected file.
+    assert actions(imported(tmp_path, orders={"topics": "no/more"}))["streams/orders.yaml.undecided"] == "create"
+
+
+def test_a_second_import_of_several_workers_changes_nothing(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "worker.properties").write_text("bootstrap.servers=kafka:9092\n")
+        (tmp_path / name / "c.json").write_text(json.dumps({"name": name, **CONFIG, "iceberg.tables": f"s.{name}"}))
+    (tmp_path / "b" / "z.properties").write_text("bootstrap.servers=kafka:9092\n")
+    sources = [str(tmp_path / name) for name in ("b", "a")]
+    write_import(plan_import(convert(read_sources(sources)), tmp_path / "home"), replace_edited=False)
+    again = plan_import(convert(read_sources(sources)), tmp_path / "home")
+    assert write_import(again, replace_edited=False) == []
+
+
 def test_a_second_import_changes_nothing(tmp_path: Path) -> None:
     imported(tmp_path, orders={})
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "home").rglob("*")}

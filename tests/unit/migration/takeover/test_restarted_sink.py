@@ -16,8 +16,13 @@ from jobs.migration.takeover.table_completion import COMPLETED_KEY
 from jobs.migration.takeover.takeover_plan import TakeoverRequest, plan_takeover
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import seam_of
-from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
-from jobs.tables.commit.history.sink_record import TakeoverRecord, is_commit_since_takeover, takeover_record
+from jobs.streaming.driver.tables.former_sink import TableHead, refuse_restarted_sink
+from jobs.tables.commit.history.sink_record import (
+    TakeoverRecord,
+    is_commit_since_takeover,
+    tagged_floor,
+    takeover_record,
+)
 from jobs.tables.commit.stamp.errors import RolledBackError, SinkRestartedError
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.memory_sink import SinkAndStream
@@ -67,6 +72,50 @@ def test_other_tables_get_the_batch_and_are_named_by_themselves(taken: SinkAndSt
     expected = {name: [at for at in offsets if at >= 4] for name, offsets in taken.stream.expected().items()}
     assert taken.stream.placed() == expected
     assert not taken.stream.audited().problems
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_one_stop_names_the_commands_of_all_tables(taken: SinkAndStream, running: bool) -> None:
+    names, befores = (TABLE, OTHER_TABLE), list[int]()
+
+    def restart() -> None:
+        for name in names:
+            snapshot = sink_commits(taken, name).metadata.current_snapshot()
+            assert snapshot is not None and snapshot.parent_snapshot_id is not None
+            befores.append(snapshot.parent_snapshot_id)
+
+    if running:
+        with taken.stream.opened():
+            taken.stream.land_next(5)
+            restart()
+            with pytest.raises(SinkRestartedError) as stopped:
+                taken.stream.land_next(5)
+    else:
+        taken.stream.land_elsewhere(5)
+        restart()
+        with pytest.raises(SinkRestartedError) as stopped:
+            taken.stream.open_and_close()
+    commands = [
+        f"CALL system.rollback_to_snapshot('{name}', {before})" for name, before in zip(names, befores, strict=True)
+    ]
+    assert f"in Spark: {'; '.join(commands)}, then frazil start payments; or keep" in (stopped.value.fix or "")
+    assert all(f"table {name}: snapshot" in stopped.value.message for name in names)
+    for name, before in zip(names, befores, strict=True):
+        taken.stream.roll_back(name, before)
+    taken.stream.land_elsewhere(5)
+    expected = {name: [at for at in offsets if at >= 4] for name, offsets in taken.stream.expected().items()}
+    assert taken.stream.placed() == expected
+
+
+def test_no_rollback_is_named_if_the_rows_of_one_table_have_to_stay(taken: SinkAndStream) -> None:
+    sink_commits(taken)
+    sink_commits(taken, OTHER_TABLE)
+    tables = [taken.stream.catalog.load_table(name).metadata for name in (TABLE, OTHER_TABLE)]
+    cut = tables[1].model_copy(update={"snapshots": tables[1].snapshots[-1:]})
+    heads = [TableHead(TABLE, "main", tables[0]), TableHead(OTHER_TABLE, "main", cut)]
+    with pytest.raises(SinkRestartedError) as stopped:
+        refuse_restarted_sink("payments", tables[0], heads)
+    assert (stopped.value.fix or "").startswith("stop the connector; then keep its rows: frazil takeover payments")
 
 
 def test_a_rollback_of_the_sinks_rows_lets_the_stream_go_on(taken: SinkAndStream) -> None:
@@ -187,18 +236,37 @@ def test_another_connector_and_copies_of_the_key_do_not_stop_the_stream(taken: S
     taken.stream.land_elsewhere(5)
 
 
-def test_a_takeover_of_an_earlier_version_and_a_hand_back_are_not_watched(taken: SinkAndStream) -> None:
-    sink_commits(taken)
-    table = taken.stream.catalog.load_table(TABLE)
-    record = takeover_record(table.metadata, "payments")
-    assert record is not None
-    assert record.floor == {0: 12}
-    with table.transaction() as change:
-        change.set_properties(msgspec.structs.replace(record, floor={}).properties("payments"))
-    taken.stream.land_elsewhere(5)
+def test_a_hand_back_is_not_watched(taken: SinkAndStream) -> None:
     taken.hand_back()
     sink_commits(taken, floor=30)
     assert not [problem for problem in taken.stream.audited().problems if problem.kind == "stopped"]
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_takeover_of_an_earlier_version_is_watched_from_the_tag_of_the_sink(
+    taken: SinkAndStream, tagged: bool
+) -> None:
+    taken.hand_back()
+    sink_commits(taken, floor=14)
+    taken.kafka.log = ControlLog({0: 0}, {0: 16}, 0)
+    taken.take_over()
+    table = taken.stream.catalog.load_table(TABLE)
+    record = takeover_record(table.metadata, "payments")
+    assert record is not None and tagged_floor(table.metadata, record) == {0: 14}
+    with table.transaction() as change:
+        change.set_properties(msgspec.structs.replace(record, floor={}).properties("payments"))
+    if not tagged:
+        table.manage_snapshots().remove_tag("connect-sink").commit()
+    # A copy of an earlier summary, then a commit of the sink.
+    sink_commits(taken, floor=14)
+    taken.stream.open_and_close()
+    after = sink_commits(taken, floor=20).metadata.current_snapshot()
+    assert after is not None
+    if tagged:
+        with pytest.raises(SinkRestartedError, match=f"snapshot {after.snapshot_id} of"):
+            taken.stream.open_and_close()
+    else:
+        taken.stream.open_and_close()
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -269,7 +337,7 @@ def test_no_rollback_is_named_to_a_snapshot_that_may_hold_rows_of_the_sink(taken
     assert len(left) == 2
     for known, named in ((metadata, True), (metadata.model_copy(update={"snapshots": left}), False)):
         with pytest.raises(SinkRestartedError) as stopped:
-            refuse_restarted_sink("payments", metadata, TABLE, "main", known)
+            refuse_restarted_sink("payments", metadata, [TableHead(TABLE, "main", known)])
         assert ("rollback_to_snapshot" in (stopped.value.fix or "")) == named
         assert "frazil takeover payments --from-connect sink --connect URL" in (stopped.value.fix or "")
 
@@ -281,7 +349,7 @@ def test_the_rollback_quotes_names_that_spark_does_not_take_as_they_are(taken: S
         ("audit-1", "ALTER TABLE raw.`pay-ments` REPLACE BRANCH `audit-1` AS OF VERSION "),
     ):
         with pytest.raises(SinkRestartedError) as stopped:
-            refuse_restarted_sink("payments", metadata, "raw.pay-ments", branch, metadata)
+            refuse_restarted_sink("payments", metadata, [TableHead("raw.pay-ments", branch, metadata)])
         assert statement in (stopped.value.fix or "")
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.migration.takeover.sink import Sink, UnknownSinkError, sink_of, sink_of_config, sink_of_report
-from jobs.migration.takeover.takeover import tag_name
+from jobs.migration.takeover.sink import Sink, UnknownSinkError, sink_of, sink_of_config, sink_of_report, with_options
+from jobs.tables.commit.history.sink_record import tag_name
 
 APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
 TABULAR = "io.tabular.iceberg.connect.IcebergSinkConnector"
@@ -75,6 +75,7 @@ def test_the_report_of_the_import_describes_the_sink(tmp_path: Path) -> None:
         {"name": "old", "generation": "tabular", "takeover": {"group": "cg-control-old", "control_topic": "d"}},
         {"name": "files", "takeover": {"group": "connect-files", "control_topic": None}},
         {"name": "source"},
+        {"name": "open", "family": "iceberg-sink", "takeover": {"group": "connect-open", "control_topic": None}},
     ]
     path.write_text(json.dumps({"connectors": entries}))
     assert sink_of_report("orders", path) == sink_of("orders", "apache", group=None, control_topic="c")
@@ -83,9 +84,31 @@ def test_the_report_of_the_import_describes_the_sink(tmp_path: Path) -> None:
     for name in ("files", "source"):
         with pytest.raises(UnknownSinkError, match="no Iceberg sink"):
             sink_of_report(name, path)
+    with pytest.raises(UnknownSinkError, match="the group or the control topic of connector open is a template"):
+        sink_of_report("open", path)
     path.write_text("[]")
     with pytest.raises(UnknownSinkError, match="cannot be read"):
         sink_of_report("orders", path)
+
+
+def test_options_name_what_a_worker_has_as_references() -> None:
+    config = {"connector.class": APACHE, "iceberg.control.topic": "${env:TOPIC}"}
+    sink = sink_of_config("orders", config)
+    with pytest.raises(UnknownSinkError, match=r"the worker has \$\{env:TOPIC\} .* does not resolve") as unknown:
+        with_options(sink, None, None)
+    assert unknown.value.fix == "the same command with --control-topic NAME"
+    assert with_options(sink, None, "c") == sink_of_config("orders", config | {"iceberg.control.topic": "c"})
+    groups = {"consumer.override.group.id": "${file:/x:group}"}
+    found = with_options(sink_of_config("orders", {"connector.class": APACHE, **groups}), "g", None)
+    assert (found.member_group, found.offset_group, found.event_group) == ("g", "g", "connect-orders")
+
+
+@pytest.mark.parametrize(("group", "topic"), [("other", None), (None, "other")])
+def test_options_that_contradict_the_worker_are_refused(group: str | None, topic: str | None) -> None:
+    sink = sink_of_config("orders", {"connector.class": APACHE})
+    assert with_options(sink, "connect-orders", "control-iceberg") == sink
+    with pytest.raises(UnknownSinkError, match="other is not what the worker has for connector orders"):
+        with_options(sink, group, topic)
 
 
 def test_a_tag_is_named_after_the_connector() -> None:

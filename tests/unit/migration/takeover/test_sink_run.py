@@ -67,6 +67,27 @@ def test_a_table_of_format_version_1_is_refused_before_anything_is_committed(wor
     assert world.take_over().start == {P0: 4}
 
 
+def test_a_misspelt_group_gets_no_offsets(taken: SinkAndStream) -> None:
+    with pytest.raises(TakeoverRefusedError, match="group connect-snik has no offsets, and connector sink") as refused:
+        taken.hand_back("connect-snik")
+    assert (refused.value.fix or "").startswith("--commit-to-group connect-sink;")
+    assert "connect-snik" not in taken.kafka.groups
+    # A consumer that exists gets them.
+    taken.kafka.groups["reports"] = {P0: 1}
+    taken.hand_back("reports")
+    assert taken.offsets("reports") == {P0: 10}
+
+
+def test_a_control_topic_without_a_trace_of_the_sink_is_refused(world: SinkAndStream) -> None:
+    world.stream.produce(4)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    events, world.kafka.written = world.kafka.written, [ControlEvent(0, 0, "connect-other", None)]
+    with pytest.raises(TakeoverRefusedError, match="control topic control holds no event of group connect-sink"):
+        world.take_over()
+    world.kafka.written = events
+    assert world.take_over().start == {P0: 4}
+
+
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_compacted_control_topic_is_refused(world: SinkAndStream, policy: str) -> None:
     world.stream.produce(4)
@@ -79,6 +100,7 @@ def test_a_compacted_control_topic_is_refused(world: SinkAndStream, policy: str)
 
 def test_a_control_topic_on_other_brokers_is_refused(world: SinkAndStream) -> None:
     world.stream.produce(4)
+    world.kafka.written.clear()
     sink = sink_of("sink", "apache", group=None, control_topic="control", control_brokers=frozenset({"other:9092"}))
     with pytest.raises(TakeoverRefusedError, match=r"keeps control topic control on other:9092") as refused:
         world.take_over(sink)
@@ -112,6 +134,7 @@ def test_brokers_of_the_stream_under_any_address_are_no_other_ones(world: SinkAn
 
 def test_a_control_topic_on_the_workers_own_brokers_is_refused(world: SinkAndStream) -> None:
     world.stream.produce(4)
+    world.kafka.written.clear()
     world.kafka.brokers = OVERRIDE
     with pytest.raises(TakeoverRefusedError, match="keeps control topic control on the worker's brokers") as refused:
         world.take_over(replace(SINK, source_brokers=OVERRIDE))

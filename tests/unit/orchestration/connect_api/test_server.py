@@ -240,6 +240,8 @@ def test_a_body_that_is_too_large_or_no_object(url: str) -> None:
     path = f"/connector-plugins/{CLASS}/config/validate"
     assert ask(url, "PUT", path, b" " * 1_000_001).status == 413
     assert ask(url, "PUT", path, []).status == 400
+    assert ask(url, "PUT", path, b'{"name": "\\ud800"}').status == 400
+    assert ask(url, "PUT", path, b'{"name": ' + b"[" * 100_000 + b"]" * 100_000 + b"}").status == 400
 
 
 def test_a_stop_that_is_not_possible_says_why(url: str, world: World) -> None:

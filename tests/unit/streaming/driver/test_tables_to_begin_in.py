@@ -64,6 +64,22 @@ def test_a_table_without_a_sink_and_a_branch_of_its_own_are_begun(catalog: Catal
         refuse_rows_of_a_sink(stream("earliest"), targets)
 
 
+def test_a_branch_that_exists_or_is_published_is_no_trial(catalog: Catalog) -> None:
+    table = sink_table(catalog, NAME, SINK_ROWS)
+    document = stream("earliest").model_dump(by_alias=True, exclude_unset=True)
+    contract = {"expectations": [{"expect_column_values_to_not_be_null": {"column": "id"}}]}
+    gated = {"publish": {"gate": "contract", "branch": "audit"}, "contract": contract}
+    published = StreamSpec.model_validate(document | gated)
+    assert published.branch_of(NAME) == "audit"
+    with pytest.raises(GapError, match="records would land twice"):
+        refuse_rows_of_a_sink(published, {NAME: Target(catalog, NAME, "payments", branch="audit")})
+    head = table.metadata.current_snapshot_id
+    assert head is not None
+    table.manage_snapshots().create_branch(head, "audit").commit()
+    with pytest.raises(GapError, match="records would land twice"):
+        refuse_rows_of_a_sink(stream("earliest", branch="audit"), {NAME: Target(catalog, NAME, "payments")})
+
+
 def test_a_mirror_is_no_table_of_a_stream(catalog: Catalog) -> None:
     sink_table(catalog, NAME, properties={MIRROR_PROPERTY: '{"stream":"orders","changelog":"shop.orders_changes"}'})
     with pytest.raises(MirrorTableError, match=rf"table {NAME} is a mirror, of .*orders_changes") as refused:

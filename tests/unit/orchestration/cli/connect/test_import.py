@@ -124,6 +124,10 @@ def test_sources_without_connectors_are_named(tmp_path: Path) -> None:
     result = run(tmp_path / "package.json")
     assert result.exit_code == 1
     assert "has no connector: no connector.class in it" in " ".join(result.output.split())
+    (tmp_path / "worker.properties").write_text("bootstrap.servers=kafka:9092\n")
+    result = run(tmp_path / "worker.properties")
+    assert "has keys of a worker alone" in " ".join(result.output.split())
+    assert "beside the worker's file" in " ".join(result.output.split())
 
 
 def test_a_password_in_the_clear_is_refused_and_not_repeated(source: Path) -> None:

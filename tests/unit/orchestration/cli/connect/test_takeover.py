@@ -99,6 +99,8 @@ def test_a_look_makes_no_catalog(home: Path) -> None:
     )
     assert result.exit_code == 1
     assert not (home / ".frazil").exists()
+    assert "Next: write the connector's catalog" in result.stderr
+    assert "frazil run" not in result.stderr
 
 
 @pytest.mark.parametrize("option", [["--dry-run"], ["--yes"], ["--reason", "x"], ["--control-topic", "t"]])

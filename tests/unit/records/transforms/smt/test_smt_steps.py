@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import load_stream
@@ -104,6 +105,28 @@ def test_a_wrong_smt_is_told_with_its_line(tmp_path: Path, change: Any, says: st
     found = problems(tmp_path, change)
     assert any(says in each for each in found), found
     assert len(found) == 1, found
+
+
+@pytest.mark.parametrize("schema", ["infer", "table"])
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ({"type": "InsertField$Value", "statik.field": "x"}, "InsertField$Value has no property 'statik.field'"),
+        ({"type": "RegexRouter", "regex": "x"}, "RegexRouter needs 'replacement'"),
+        ({"type": "Cast$Value", "spek": "x"}, "Cast$Value has no property 'spek'; did you mean 'spec'?"),
+    ],
+)
+def test_wrong_properties_are_found_where_no_column_is_declared(step: dict[str, str], says: str, schema: str) -> None:
+    document = {
+        "stream": "s",
+        "source": {"topics": ["t"]},
+        "decode": {"value": "json", "schema": schema},
+        "table": {"name": "a.b"},
+        "transform": [{"smt": step}],
+    }
+    with pytest.raises(ValidationError) as wrong:
+        StreamSpec.model_validate(document)
+    assert says in str(wrong.value)
 
 
 def test_the_configuration_hash_covers_every_property() -> None:
