@@ -59,6 +59,7 @@ def up(deployment: Deployment, as_json: bool) -> None:
 
     A stream needs it whose values or keys are Avro, Protobuf or JSON Schema, unless frazil.yaml names a registry.
     """
+    deployment.require()
     preflight()
     broker = local_broker(deployment, detached=True)
     running = broker.status().running

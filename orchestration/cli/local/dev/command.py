@@ -172,6 +172,7 @@ def dev(deployment: Deployment, port: int | None) -> None:
     Dagster keeps the streams running, and finds those that run already. They run on when it ends, and the local broker
     with them. Its own state is in .frazil/dagster; its dagster.yaml is written once and then yours.
     """
+    deployment.require()
     preflight()
     with Interrupts() as interrupts, local_services(deployment, port, interrupts) as services:
         wait_for_ui(services)

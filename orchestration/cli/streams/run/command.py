@@ -153,8 +153,6 @@ def _stream_facts(each: Landed) -> dict[str, Any]:
 def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, dry_run: bool, force: bool) -> None:
     """Land everything that STREAM's topics hold now, exactly once, and end."""
     meter = Meter()
-    if not dry_run:
-        preflight()
     if (stream is not None) == every:
         raise FrazilError(
             "Name a stream, or give --all, not both." if stream else "Name a stream, or give --all.",
@@ -166,6 +164,8 @@ def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, 
 
         show_run_plan(deployment, stream, as_json=as_json)
         return
+    deployment.require()
+    preflight()
     console = stderr_console()
     if stream is None:
         settings = deployment.prepared_settings()

@@ -164,6 +164,8 @@ def test_one_stream_that_cannot_be_started_does_not_keep_the_others_from_it(worl
     assert (world.living("payments"), world.living("refunds")) == ([], [])
     frazil(world, "start", "refunds")
     restarted = frazil(world, "restart", "--all")
+    # The file that cannot be read has a stream that does not run.
+    assert restarted.exit_code == 1 and "broken.yaml" in restarted.stderr
     assert "payments is stopped, and stays so; `frazil start payments` starts it" in restarted.stderr
     assert (world.living("payments"), len(world.living("refunds"))) == ([], 1)
     frazil(world, "stop", "refunds")
