@@ -18,6 +18,8 @@ from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE, STREAM
 NO_STREAMS_FIX = (
     "frazil init FOLDER makes a deployment, and frazil demo shows one; or name the folder of yours with --home"
 )
+# Of a deployment, whose folder of streams is empty.
+NO_STREAM_YET_FIX = f"frazil schema infer TOPIC --output {STREAMS_FOLDER}/TOPIC.yaml makes one; or {NO_STREAMS_FIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Deployment:
         raise FrazilError(
             f"There is no stream '{name}' in {self.streams_folder}"
             + (f"; it has {', '.join(sorted(known))}." if known else ", which is empty."),
-            fix=f"did you mean {close[0]}?" if close else "frazil status" if known else NO_STREAMS_FIX,
+            fix=f"did you mean {close[0]}?" if close else "frazil status" if known else NO_STREAM_YET_FIX,
         )
 
     def file_of(self, stream: str) -> Path:

@@ -44,7 +44,7 @@ from orchestration.cli.stream_files.validate.service_checks import (
     check_topics,
     connected_kafka,
 )
-from resources.deployment import NO_STREAMS_FIX, Deployment
+from resources.deployment import NO_STREAM_YET_FIX, Deployment
 
 _STOPS = (
     "errors.dead_letters.topic.stops has no effect: the record that stops a stream is named by the stop, "
@@ -107,7 +107,7 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
             findings.append(Finding(spec.stream, "spec", "warning", _STOPS, fix))
     if not specs and not errors:
         findings.append(
-            Finding(None, "spec", "wrong", f"there is no stream in {deployment.streams_folder}", NO_STREAMS_FIX)
+            Finding(None, "spec", "wrong", f"there is no stream in {deployment.streams_folder}", NO_STREAM_YET_FIX)
         )
     return specs, findings
 

@@ -43,7 +43,7 @@ from orchestration.cli.streams.run.measurement import (
     run_facts,
     why_nothing_landed,
 )
-from resources.deployment import NO_STREAMS_FIX, Deployment
+from resources.deployment import NO_STREAM_YET_FIX, Deployment
 
 _FOLDER = "streams/"
 Result = Literal["landed", "nothing new", "skipped", "failed"]
@@ -98,7 +98,7 @@ def land_all(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]
     if as_json:
         print_json({"runs": [_stream_facts(each) for each in done]})
     elif not done:
-        click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAMS_FIX}")
+        click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAM_YET_FIX}")
     elif any(each.name != _FOLDER for each in done):
         names = ("stream", "result", "read", "landed", "dead", "tombstones", "lag", "seconds")
         print_columns(names, [each.row() for each in done], text=("stream", "result"))

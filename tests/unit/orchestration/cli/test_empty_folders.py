@@ -129,7 +129,7 @@ def test_named_settings_make_a_deployment(tmp_path: Path) -> None:
 def test_an_empty_folder_of_streams(name: str, tmp_path: Path) -> None:
     (tmp_path / "streams").mkdir()
     said = look(tmp_path, name, *(["--all"] if name == "run" else []))
-    assert "frazil init FOLDER makes a deployment" in said.output
+    assert "frazil schema infer TOPIC --output streams/TOPIC.yaml makes one" in said.output
     assert "stream  table" not in said.output and "result" not in said.output
     assert entries(tmp_path) == ["streams"]
 
