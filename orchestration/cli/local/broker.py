@@ -89,3 +89,8 @@ def down(deployment: Deployment, as_json: bool) -> None:
         print_json({"broker": {"stopped": stopped}, "registry": registry and {"stopped": registry_stopped}})
     elif registry_stopped:
         click.echo("The local schema registry is stopped.")
+    # Imported here: `frazil dev` needs this module.
+    from orchestration.cli.local.dev.command import attended_streams
+
+    if stopped and (left := attended_streams(deployment.settings())):
+        click.echo(f"Running on, without a broker: {', '.join(left)}.  (`frazil stop --all` ends them)", err=True)
