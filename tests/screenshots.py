@@ -359,6 +359,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=IMAGES)
     parser.add_argument("--only", choices=PAGES, default=None)
     options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
     for name, (prepare, pages) in PAGES.items():
         if options.only in (None, name):
             with tempfile.TemporaryDirectory() as home, prepare(Path(home) / "deployment").served() as url:

@@ -138,7 +138,7 @@ def overview_metadata(rows: Sequence[StreamRow], now: float) -> dict[str, Any]:
 
 def needs_markdown(rows: Sequence[StreamRow], now: float) -> str:
     """The streams that need a hand, with links and commands to copy, as a table in Markdown that stays on the page."""
-    lines = ["| stream | state | since | lag | next |", "|---|---|---:|---:|---|"]
+    lines = ["| stream | state | next | since | lag |", "|---|---|---|---:|---:|"]
     for number, row in enumerate(rows):
         line = _line(row, now)
         if len(line) + sum(len(each) + 1 for each in lines) > _SHOWN_LETTERS:
@@ -157,7 +157,7 @@ def _line(row: StreamRow, now: float) -> str:
     state = f"**{cell(row.state)}**" if row.need <= Need.SOON else cell(row.state)
     # The first command alone: what is wider than the column has to be scrolled to. `all_streams` has all of them.
     fix = f"`{cell(_FIRST_COMMAND.split(row.fix, 1)[0])}`" if row.fix else ""
-    return f"| {name} | {state} | {cells['since']} | {cells['lag']} | {fix} |"
+    return f"| {name} | {state} | {fix} | {cells['since']} | {cells['lag']} |"
 
 
 def _cells(row: StreamRow, now: float) -> dict[str, str]:

@@ -57,9 +57,14 @@ def rest_settings(uri: str, objects: ObjectServer, *, endpoint: str | None = Non
     return {"name": _name(), "properties": {"type": "rest", "uri": uri, **store, **more}}
 
 
-def hive_catalog(server: HiveServer, warehouse: Path) -> dict[str, Any]:
-    """A Hive catalog with its tables in a folder; its namespaces are shared by all catalogs of the server."""
-    properties = {"type": "hive", "uri": server.uri, "warehouse": warehouse.as_uri(), "hive.hive2-compatible": "true"}
+def hive_catalog(server: HiveServer, warehouse: str | None = None) -> dict[str, Any]:
+    """A Hive catalog; its namespaces are shared by all catalogs of the server.
+
+    Args:
+        warehouse: URI; None for the server's folder.
+    """
+    place = warehouse or server.warehouse.as_uri()
+    properties = {"type": "hive", "uri": server.uri, "warehouse": place, "hive.hive2-compatible": "true"}
     return {"name": _name(), "properties": properties}
 
 

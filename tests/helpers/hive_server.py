@@ -30,9 +30,11 @@ class HiveServer:
 
     Attributes:
         port: Port on 127.0.0.1.
+        warehouse: Folder for tables, another one than the metastore's own warehouse.
     """
 
     port: int
+    warehouse: Path
 
     @property
     def uri(self) -> str:
@@ -62,7 +64,7 @@ def hive_server(folder: Path) -> Iterator[HiveServer]:
         background_thread(_serve, "metastore", server).start()
         wait_for(server.isServing, "the metastore to serve", 60)
         try:
-            yield HiveServer(transport.getServerSocket().getLocalPort())
+            yield HiveServer(transport.getServerSocket().getLocalPort(), folder / "tables")
         finally:
             server.stop()
 

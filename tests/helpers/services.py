@@ -17,6 +17,7 @@ from jobs.clients.state_store.chosen_store import shared_store
 from jobs.clients.state_store.shared_store import SharedStore
 from jobs.config.services.services import StateSettings
 from tests.helpers.database_server import PASSWORD, DatabaseServer, database_server
+from tests.helpers.hive_server import HiveServer, hive_server
 from tests.helpers.object_server import BUCKET, KEY, SECRET, ObjectServer, object_server, warehouse_properties
 from tests.helpers.rest_server import RestServer, rest_server
 
@@ -42,6 +43,14 @@ def rest_catalog(objects: ObjectServer, tmp_path_factory: pytest.TempPathFactory
     """A REST catalog whose tables are in the S3 server; whoever loads a table is handed the keys."""
     properties = warehouse_properties(objects, f"rest-{os.getpid()}")
     with rest_server(tmp_path_factory.mktemp("rest"), properties) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveServer]:
+    """A Hive metastore."""
+    pytest.importorskip("thrift", reason="the extra `hive` is not installed")
+    with hive_server(tmp_path_factory.mktemp("hive")) as server:
         yield server
 
 

@@ -74,8 +74,8 @@ def once(action: Callable[[], object]) -> Callable[[object], None]:
 def compact(one: Pipeline, spark: SparkSession) -> int:
     """Let Spark rewrite all data files of the stream's table into one, and give their number before."""
     session, _ = with_catalog(spark, one)
-    options = "map('rewrite-all', 'true')"
-    call = f"CALL frazil.system.rewrite_data_files(table => '{one.table_name}', options => {options})"
+    procedures, options = f"{one.settings().catalog.name}.system", "map('rewrite-all', 'true')"
+    call = f"CALL {procedures}.rewrite_data_files(table => '{one.table_name}', options => {options})"
     return int(session.sql(call).collect()[0]["rewritten_data_files_count"])
 
 

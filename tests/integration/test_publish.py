@@ -9,7 +9,8 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,6 +19,7 @@ from jobs.quality.contracts.gate_judge import ContractJudge
 from jobs.quality.publishing.gate import Verdict
 from jobs.quality.publishing.gated import publish_if_fit
 from orchestration.cli.main import main
+from tests.helpers.catalogs import database_catalog, hive_catalog, rest_settings
 from tests.helpers.topics import read_topic
 from tests.integration.branch_rows import on, rows, told
 from tests.integration.faults import compact, die
@@ -32,6 +34,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def catalog_settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any] | None:
+    """Settings of a catalog of the kind that is the test's parameter; None for the embedded one."""
+    if request.param == "hive":
+        return hive_catalog(request.getfixturevalue("hive"))
+    if request.param == "postgresql":
+        return database_catalog(request.getfixturevalue("database"), tmp_path / "warehouse")
+    if request.param == "rest":
+        return rest_settings(request.getfixturevalue("rest_catalog").uri, request.getfixturevalue("objects"))
+    return None
 
 
 def frazil(one: Pipeline, *words: str, step: str = "", expect: int = 0) -> int:
@@ -75,10 +89,11 @@ def in_main(one: Pipeline) -> Counter[Coordinates]:
     return Counter(zip(*(main_rows.column(name).to_pylist() for name in columns), strict=True))
 
 
+@pytest.mark.parametrize("catalog_settings", ["hive", "postgresql", "rest"], indirect=True)
 def test_main_is_compacted_and_expired_between_publications(
-    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    pipeline: Make, spark: SparkSession, catalog_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = on(pipeline(), "ingest")
+    one = on(pipeline(catalog_settings=catalog_settings), "ingest")
     session, name = with_catalog(spark, one)
     for number in (1, 2):
         one.produce({GOOD: 15})
@@ -101,10 +116,11 @@ def test_main_is_compacted_and_expired_between_publications(
     assert facts["streams"][0]["branch"]["unpublished_rows"] == 0
 
 
+@pytest.mark.parametrize("catalog_settings", ["embedded", "hive"], indirect=True)
 def test_spark_judges_a_gated_stream_and_what_is_held_is_released_or_discarded(
-    pipeline: Make, spark: SparkSession
+    pipeline: Make, spark: SparkSession, catalog_settings: dict[str, Any] | None
 ) -> None:
-    one = pipeline()
+    one = pipeline(catalog_settings=catalog_settings)
     expected = {"expect_column_values_to_be_between": {"column": "amount", "max_value": 0.3}, "name": "small"}
     one.write_spec(contract={"expectations": [expected]}, publish={"gate": "contract"})
     one.produce({GOOD: 20})

@@ -22,16 +22,18 @@ from jobs.maintenance.plan.iceberg_procedures import Procedures
 from jobs.maintenance.run.orphan_removal import list_files
 from jobs.records.schema.decoded_columns import PART_PREFIX
 from jobs.streaming.driver.opening.takeover import NoHistoryError
+from jobs.tables.commit.stamp.errors import RolledBackError
 from orchestration.cli.main import main
 from tests.helpers.catalogs import database_catalog, hive_catalog, rest_settings, with_jars
 from tests.helpers.database_server import PASSWORD, DatabaseServer
-from tests.helpers.hive_server import hive_server
+from tests.helpers.hive_server import HiveServer
 from tests.helpers.object_server import SECRET, ObjectServer
 from tests.helpers.rest_proxy import CREDENTIAL, RestProxy, rest_proxy
 from tests.helpers.rest_server import RestServer
 from tests.integration.faults import die
 from tests.integration.maintained import left_behind, maintain
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
+from tests.integration.test_spark_reads import with_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +94,21 @@ def gone_on(one: Pipeline, spark: SparkSession, proxy: RestProxy | None = None) 
             proxy.answers.extend(answers)
         one.drain(spark)
         assert proxy is None or not proxy.answers, f"nobody asked again after {answers}"
+    one.assert_exactly_once()
+
+
+def rolled_back(one: Pipeline, spark: SparkSession) -> None:
+    """Spark takes a batch out of the table; the stream stops, and lands it again when it is told to."""
+    before = one.table().metadata.current_snapshot_id
+    one.produce({GOOD: 30})
+    one.drain(spark)
+    session, _ = with_catalog(spark, one)
+    procedure = f"{one.settings().catalog.name}.system.rollback_to_snapshot"
+    session.sql(f"CALL {procedure}('{one.table_name}', {before})").collect()
+    with pytest.raises(RolledBackError):
+        one.drain(spark)
+    one.accept(rollback="reland")
+    one.drain(spark)
     one.assert_exactly_once()
 
 
@@ -168,26 +185,30 @@ def test_a_catalog_in_postgresql(
 def test_a_hive_metastore(
     pipeline: Callable[..., Pipeline],
     spark: SparkSession,
-    tmp_path: Path,
+    hive: HiveServer,
     long_ago: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Stamps that are split over several properties, a driver that dies between two tables, and maintenance."""
-    pytest.importorskip("thrift", reason="the extra `hive` is not installed")
-    with hive_server(tmp_path / "hive") as server:
-        one = pipeline(catalog_settings=hive_catalog(server, tmp_path / "warehouse"), partitions=300)
-        one.produce({GOOD: 600})
-        drained_twice(one, spark)
-        assert [key for key in one.table().properties if key.startswith(PART_PREFIX)], "a stamp needs two properties"
-        one.produce({GOOD: 30, TRUNCATED: 2})
-        die(one, spark, monkeypatch, "after_anchor_commit")
-        one.lose_state()
+    """Stamps that are split over several properties, a driver that dies between two tables, rollback, maintenance."""
+    one = pipeline(catalog_settings=hive_catalog(hive, "s3://lake/warehouse"), partitions=300)
+    # The metastore creates the folder of a database, and this one has no client of S3.
+    with pytest.raises(Exception, match="No FileSystem for scheme"):
         one.drain(spark)
-        one.assert_exactly_once()
-        one.write_spec(SCHEMA.replace("note string", "note string, more string"))
-        command(one, "schema", "apply", one.stream, "--yes")
-        assert "more" in one.table().schema().column_names
-        maintained(one, spark, files=3)
+    one = pipeline(catalog_settings=hive_catalog(hive), partitions=300, topic=False)
+    one.produce({GOOD: 600})
+    drained_twice(one, spark)
+    assert f"{hive.warehouse}/tests.db/" in one.table().location()
+    assert [key for key in one.table().properties if key.startswith(PART_PREFIX)], "a stamp needs two properties"
+    one.produce({GOOD: 30, TRUNCATED: 2})
+    die(one, spark, monkeypatch, "after_anchor_commit")
+    one.lose_state()
+    one.drain(spark)
+    one.assert_exactly_once()
+    rolled_back(one, spark)
+    one.write_spec(SCHEMA.replace("note string", "note string, more string"))
+    command(one, "schema", "apply", one.stream, "--yes")
+    assert "more" in one.table().schema().column_names
+    maintained(one, spark, files=3)
 
 
 def test_a_rest_catalog_that_hands_out_keys_of_s3(

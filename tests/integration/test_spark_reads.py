@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
+from jobs.clients.spark.catalog_conf import use_catalog
 from jobs.clients.spark.class_archive import archive_option, fitting_archive
 from jobs.clients.spark.worker_daemon import TASKS
+from tests.helpers.catalogs import with_jars
 from tests.integration.pipeline import ROOT, Pipeline
 
 if TYPE_CHECKING:
@@ -48,18 +50,10 @@ def with_catalog(spark: SparkSession, pipeline: Pipeline) -> tuple[SparkSession,
 
     The session is new: one that has used a catalog keeps it under its name, whatever the configuration says later.
     """
-    session = spark.newSession()
-    properties = pipeline.settings().catalog.revealed()
-    # Spark's JDBC catalog finds tables under the catalog's name, so it has to be the same as PyIceberg's.
-    name = pipeline.settings().catalog.name
-    conf = f"spark.sql.catalog.{name}"
-    session.conf.set(conf, "org.apache.iceberg.spark.SparkCatalog")
-    session.conf.set(f"{conf}.type", "jdbc")
-    session.conf.set(f"{conf}.uri", properties["uri"].replace("sqlite:///", "jdbc:sqlite:"))
-    session.conf.set(f"{conf}.warehouse", properties["warehouse"])
-    session.conf.set(f"{conf}.jdbc.schema-version", "V1")
-    session.conf.set(f"{conf}.cache-enabled", "false")
-    return session, f"{name}.{pipeline.table_name}"
+    settings = pipeline.settings()
+    session = with_jars(spark.newSession(), settings)
+    use_catalog(session, settings)
+    return session, f"{settings.catalog.name}.{pipeline.table_name}"
 
 
 def test_spark_and_pyiceberg_agree_and_prune(pipeline: Callable[..., Pipeline], spark: SparkSession) -> None:

@@ -131,11 +131,24 @@ def _client(catalog: CatalogSettings, properties: dict[str, Any]) -> Catalog:
     if catalog.kind == "hive":
         # Hive's client connects with the first request, and logs errors that it also raises.
         logging.getLogger("thrift.transport.TSocket").setLevel(logging.CRITICAL)
+        _let_hive_errors_pass()
         made.namespace_exists("default")
     if engine := getattr(made, "engine", None):
         # Otherwise its connections stay open until the server closes them.
         weakref.finalize(made, engine.dispose)
     return made
+
+
+def _let_hive_errors_pass() -> None:
+    """Make the errors of Hive's client mutable: Python sets the traceback of an error that leaves a `with` block.
+
+    Otherwise it raises "can't modify immutable instance" in place of the metastore's own error.
+    """
+    from hive_metastore import ttypes
+
+    for error in vars(ttypes).values():
+        if isinstance(error, type) and issubclass(error, Exception):
+            error.__setattr__ = Exception.__setattr__
 
 
 def _missing_package(catalog: CatalogSettings, problem: Exception) -> str | None:

@@ -33,6 +33,7 @@ from jobs.records.schema.iceberg_schema import iceberg_schema
 from jobs.records.schema.parser import parse_schema
 from jobs.streaming.driver.opening.opening import ensure_tables
 from jobs.streaming.driver.tables.new_rows import NewColumns
+from jobs.tables.write.table_creation import create_namespace
 
 _TOPIC_SECONDS = 30.0
 _FOLDER_SECONDS, _FOLDER_POLL_SECONDS = 10.0, 0.1
@@ -73,7 +74,7 @@ def create_fixtures(workspace: Workspace, catalog: Catalog) -> str:
     """
     settings = workspace.settings
     with _permitted(settings, f"namespace {workspace.name} in catalog {settings.catalog.name}", "create"):
-        catalog.create_namespace(workspace.name)
+        create_namespace(catalog, workspace.name)
     probe = f"{workspace.name}.probe"
     with _permitted(settings, f"table {probe} in catalog {settings.catalog.name}", "create and drop"):
         catalog.create_table(probe, Schema(NestedField(1, "id", StringType())))

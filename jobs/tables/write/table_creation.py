@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Mapping
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import LOCATION, WAREHOUSE_LOCATION, Catalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
@@ -150,12 +150,28 @@ def refuse_format(metadata: TableMetadata, name: str) -> None:
         )
 
 
+def is_hive(catalog: Catalog | None) -> bool:
+    """Whether the catalog is a Hive metastore. PyIceberg's client of it is an extra, so its module is not imported."""
+    return any(base.__module__ == "pyiceberg.catalog.hive" for base in type(catalog).__mro__)
+
+
+def create_namespace(catalog: Catalog, namespace: str | tuple[str, ...]) -> None:
+    """Create a namespace, in Hive at the place of the catalog's warehouse."""
+    warehouse = catalog.properties.get(WAREHOUSE_LOCATION)
+    properties: dict[str, str] = {}
+    if warehouse and is_hive(catalog):
+        # As Iceberg's Java client does. A metastore would put a database without a location into its own warehouse.
+        name = Catalog.namespace_to_string(namespace)
+        properties[LOCATION] = f"{warehouse.rstrip('/')}/{name}.db"
+    catalog.create_namespace(namespace, properties)
+
+
 def ensure_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
     """Create the namespace of a table if it does not exist."""
     if catalog.namespace_exists(namespace):
         return
     try:
-        catalog.create_namespace(namespace)
+        create_namespace(catalog, namespace)
     except NamespaceAlreadyExistsError:
         return
     except Exception:

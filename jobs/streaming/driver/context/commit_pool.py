@@ -19,6 +19,7 @@ from jobs.tables.commit.stamp.errors import (
     StreamStopped,
     TargetRecreatedError,
 )
+from jobs.tables.write.table_creation import is_hive
 
 MOST = 8
 """Most commits at the same time."""
@@ -37,7 +38,7 @@ def most_commits(catalog: Catalog | None) -> int:
     """
     engine = getattr(catalog, "engine", None)
     local = engine is not None and engine.dialect.name == "sqlite"
-    return 1 if local or type(catalog).__module__ == "pyiceberg.catalog.hive" else MOST
+    return 1 if local or is_hive(catalog) else MOST
 
 
 def commit_each(names: Sequence[str], commit: Callable[[str], T], most: int = MOST) -> dict[str, T]:

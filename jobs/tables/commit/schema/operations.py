@@ -11,6 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableUpdate
 
+from jobs.tables.write.table_creation import is_hive
+
 
 @dataclass(frozen=True, slots=True)
 class Append:
@@ -127,9 +129,8 @@ Operation = Append | ReplaceFiles | RemakeBranch | PublishBranch | RowDelta | Ch
 
 
 HIVE_LIMIT = 4_000
-_HIVE = "pyiceberg.catalog.hive"
 
 
 def property_limit(catalog: Catalog) -> int | None:
     """Most bytes that a property of a table may have in this catalog; None for any number."""
-    return HIVE_LIMIT if any(kind.__module__ == _HIVE for kind in type(catalog).__mro__) else None
+    return HIVE_LIMIT if is_hive(catalog) else None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
@@ -127,8 +127,8 @@ def _partition_names(spec: StreamSpec, table: Table | None) -> Iterator[Finding]
     """Report names of partition fields that keep some engines from reading the table."""
     names = [each.name for each in table.spec().fields] if table else list(spec.table.partition_names)
     for name in names:
-        # Manifests are Avro files, and Avro allows no other names.
-        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        # Manifests are Avro files, whose names are ASCII. Iceberg escapes other characters, but no letters and digits.
+        if not make_compatible_name(name).isascii():
             sentence = f"table {spec.table.name}: DuckDB reads no table with a partition field called {name}"
             fix = "name it in partition_by of a new table, such as 'day(payer.at) as payer_at_day'"
             yield Finding(spec.stream, "table", "unchecked", sentence, fix)

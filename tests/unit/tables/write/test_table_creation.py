@@ -102,6 +102,14 @@ def test_of_many_at_once_all_get_the_same_table(tmp_path: Path) -> None:
         assert len(set(pool.map(one, range(6)))) == 1
 
 
+def test_hive_puts_a_new_namespace_into_the_warehouse_of_the_settings(tmp_path: Path) -> None:
+    hive = type("HiveCatalog", (SqlCatalog,), {"__module__": "pyiceberg.catalog.hive"})
+    with hive("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse/") as catalog:
+        table = ensure_table(catalog, "a.t", SCHEMA, UNPARTITIONED_PARTITION_SPEC, create_table_properties({}))
+        assert catalog.load_namespace_properties("a")["location"] == f"file://{tmp_path}/warehouse/a.db"
+        assert table.location() == f"file://{tmp_path}/warehouse/a.db/t"
+
+
 def test_a_name_without_a_namespace_is_refused(catalog: SqlCatalog) -> None:
     with pytest.raises(FrazilError, match="no namespace"):
         ensure_table(catalog, "payments", SCHEMA, UNPARTITIONED_PARTITION_SPEC, {})
