@@ -11,13 +11,15 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.private_files import keep_private, private_folder
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.loading import find_stream_file, load_streams
-from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, load_settings
+from jobs.config.settings.settings import EMBEDDED_FOLDER, SETTINGS_FILE, Settings, load_settings
 from jobs.config.stream.models import StreamSpec
 from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE, STREAMS_FOLDER, deployment_home
 
 NO_STREAMS_FIX = (
     "frazil init FOLDER makes a deployment, and frazil demo shows one; or name the folder of yours with --home"
 )
+# Of a deployment, whose folder of streams is empty.
+NO_STREAM_YET_FIX = f"frazil schema infer TOPIC --output {STREAMS_FOLDER}/TOPIC.yaml makes one; or {NO_STREAMS_FIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,21 @@ class Deployment:
         """The folder of the streams' files."""
         return self.home / STREAMS_FOLDER
 
+    @property
+    def exists(self) -> bool:
+        """Whether the folder has streams, settings or state, or other settings are named."""
+        marks = (self.streams_folder, self.home / SETTINGS_FILE, self.embedded)
+        return self.settings_file is not None or any(mark.exists() for mark in marks)
+
+    def require(self) -> None:
+        """Refuse a folder that is no deployment, before a command starts a service or makes a file there.
+
+        Raises:
+            SpecError: It is none.
+        """
+        if not self.exists:
+            raise self._no_streams()
+
     def settings(self) -> Settings:
         """The settings in effect.
 
@@ -68,8 +85,7 @@ class Deployment:
     def streams(self) -> tuple[list[StreamSpec], list[SpecError]]:
         """The good streams, and one error for each bad file."""
         if not self.streams_folder.is_dir():
-            problem = f"There are no streams in {self.home}: it has no folder `{STREAMS_FOLDER}`."
-            return [], [SpecError([problem], fix=NO_STREAMS_FIX)]
+            return [], [self._no_streams()]
         return load_streams(self.streams_folder)
 
     def stream(self, name: str) -> StreamSpec:
@@ -89,7 +105,7 @@ class Deployment:
         raise FrazilError(
             f"There is no stream '{name}' in {self.streams_folder}"
             + (f"; it has {', '.join(sorted(known))}." if known else ", which is empty."),
-            fix=f"did you mean {close[0]}?" if close else "frazil status" if known else NO_STREAMS_FIX,
+            fix=f"did you mean {close[0]}?" if close else "frazil status" if known else NO_STREAM_YET_FIX,
         )
 
     def file_of(self, stream: str) -> Path:
@@ -109,3 +125,7 @@ class Deployment:
         if settings.catalog.properties.get("type") == "sql":
             private_folder(self.embedded)
         return settings
+
+    def _no_streams(self) -> SpecError:
+        problem = f"There are no streams in {self.home}: it has no folder `{STREAMS_FOLDER}`."
+        return SpecError([problem], fix=NO_STREAMS_FIX)

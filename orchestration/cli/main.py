@@ -18,6 +18,7 @@ from orchestration.cli.common.options import stream_completions
 from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE
 
 _PACKAGE = "orchestration.cli"
+_OWN = ("assets", "jobs", "orchestration", "resources")
 # Imported when it is asked for: `frazil up` should not wait for PyIceberg, nor `frazil status` for the web server.
 _COMMANDS = {
     "init": ("local.init", "Make a new deployment, with a stream for a file of records or a topic."),
@@ -140,6 +141,9 @@ class Commands(LazyCommands):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as problem:
+            if isinstance(problem, ModuleNotFoundError) and (problem.name or "").split(".")[0] not in _OWN:
+                _print_error(_missing_package(problem))
+                ctx.exit(1)
             # Imported here: as a rule nobody needs it.
             from orchestration.cli.common.unexpected_error import is_interrupt, unexpected_error
 
@@ -164,6 +168,12 @@ class _StreamsOf(click.Command):
         assert command is not None, f"{self.name} is in the table of commands"
         with command.make_context(self.name, [], parent=ctx.parent, resilient_parsing=True) as real:
             return command.shell_complete(real, incomplete)
+
+
+def _missing_package(problem: ModuleNotFoundError) -> FrazilError:
+    from jobs.clients.install.preflight import REINSTALL
+
+    return FrazilError(f"A package that frazil needs is missing in {sys.prefix}: {problem}.", fix=REINSTALL)
 
 
 def _print_error(problem: FrazilError) -> None:

@@ -12,6 +12,7 @@ HTML comments, which no reader sees, steer what a test does:
     <!-- run: no -->           the next block is not run
     <!-- run: status 1 -->     the next block's last command ends with this status
     <!-- run: hidden COMMAND --> a command that readers need not type here
+    <!-- run: after tutorial.md -->  all that another page of this folder does comes first
     <!-- run: with kafka registry -->  services that the page needs, see `worlds.py`
 """
 
@@ -87,6 +88,8 @@ def read_page(path: Path) -> Page:
             verb, _, rest = match["words"].partition(" ")
             if verb == "with":
                 services = tuple(rest.split())
+            elif verb == "after":
+                actions += read_page(path.with_name(rest)).actions
             elif verb == "hidden":
                 actions.append(Command(number, rest, hidden=True))
             elif verb in ("background", "no"):

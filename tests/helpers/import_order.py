@@ -184,6 +184,7 @@ ORDER: dict[str, list[str]] = {
     "orchestration.cli.local": [
         "completion",
         "generate",
+        "attended_streams",
         "broker",
         "certify",
         "dev",

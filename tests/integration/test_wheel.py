@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 STREAM = """\
@@ -43,17 +45,40 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel. The packages that frazil depends on are those of the tests' environment."""
+    """A new environment with the wheel and the packages that `pip install 'frazil[ui]'` brings, and no others.
+
+    Those packages are the ones of the tests' environment.
+    """
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
     (site,) = folder.glob("lib/python*/site-packages")
     install = ["install", "--no-deps", "--no-index", "--quiet", str(wheel)]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), *install], check=True, timeout=300
-    )
-    # Paths in a .pth file are searched last, and .pth files found there (the checkout's own) are not read.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python")]
+    subprocess.run([*pip, *install], env=variables(), check=True, timeout=300)
+    purelib = Path(sysconfig.get_path("purelib"))
+    (installed,) = importlib.metadata.distributions(path=[str(site)])
+    for name in brought(installed.requires or [], {"ui"}):
+        for entry in {file.parts[0] for file in importlib.metadata.distribution(name).files or ()}:
+            if (purelib / entry).exists() and not (site / entry).exists():
+                (site / entry).symlink_to(purelib / entry)
     return folder
+
+
+def brought(requirements: list[str], extras: set[str]) -> set[str]:
+    """The packages that pip installs for requirements, with extras of the package that has them."""
+    found = dict[str, set[str]]()
+    waiting = [(line, extras) for line in requirements]
+    while waiting:
+        line, chosen = waiting.pop()
+        needed = Requirement(line)
+        if needed.marker is not None and not any(needed.marker.evaluate({"extra": each}) for each in ("", *chosen)):
+            continue
+        if needed.name in found and needed.extras <= found[needed.name]:
+            continue
+        found[needed.name] = found.get(needed.name, set()) | needed.extras
+        further = importlib.metadata.requires(needed.name) or []
+        waiting += [(line, found[needed.name]) for line in further]
+    return {*found}
 
 
 def run(environment: Path, home: Path, *command: str) -> str:
@@ -99,6 +124,14 @@ def test_the_command_works_in_an_environment_of_its_own(environment: Path, tmp_p
     (tmp_path / "streams" / "orders.yaml").write_text(STREAM)
     assert "version 0." in run(environment, tmp_path, "frazil", "--version")
     assert "orders" in run(environment, tmp_path, "frazil", "validate")
+
+
+def test_every_command_is_there_without_extras_that_nobody_asked_for(environment: Path, tmp_path: Path) -> None:
+    program = (
+        "import click; from orchestration.cli.main import main; "
+        "print(*(name for name in main.table if main.get_command(click.Context(main), name) is None))"
+    )
+    assert run(environment, tmp_path, "python", "-c", program).strip() == ""
 
 
 def test_payments_land_through_dagster_from_it(environment: Path, tmp_path: Path) -> None:

@@ -68,6 +68,13 @@ def test_reads_files_commands_and_directives(tmp_path: Path) -> None:
     assert isinstance(background, Command) and background.background
 
 
+def test_a_page_may_go_on_where_another_one_ends(tmp_path: Path) -> None:
+    written(tmp_path, PAGE).rename(tmp_path / "first.md")
+    page = read_page(written(tmp_path, "<!-- run: after first.md -->\n\n```console\n$ echo last\nlast\n```\n"))
+    assert page.actions == (*read_page(tmp_path / "first.md").actions, page.commands[-1])
+    assert page.commands[-1].text == "echo last"
+
+
 @pytest.mark.parametrize("text", ["<!-- run: twice -->\n", "```console\n$ true\n"])
 def test_refuses_what_it_does_not_know(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"page\.md:1"):

@@ -59,7 +59,8 @@ def _translated(problem: Exception, settings: Settings, stream: str) -> FrazilEr
             f"{redacted(settings, first_line(problem, 'no reason given'))}",
             fix=f"`frazil validate`, which asks the catalog; then {again}",
         )
-    if not isinstance(problem, OSError):
+    # A broken pipe is no place that failed: the reader of a command's output, such as `head`, has enough.
+    if not isinstance(problem, OSError) or isinstance(problem, BrokenPipeError):
         return None
     said = redacted(settings, problem.strerror or first_line(problem))
     place = f"{problem.filename}: " if problem.filename else ""

@@ -12,7 +12,9 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 import shutil
+import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +27,7 @@ from jobs.clients.install.coordinates import ArtifactSet, artifact_sets
 from jobs.clients.state_store.durable_files import write_durably
 
 CHECKSUMS = Path(__file__).with_name("artifacts.sha256")
-REPAIR = "make setup (or: python -m jobs.clients.install.artifacts)"
+REPAIR = f"{shlex.quote(sys.executable)} -m jobs.clients.install.artifacts"
 _STAMP = "verified.json"
 # A fetch without progress ends by itself; over a slow link a complete one takes long.
 _LOCK_DEADLINE_SECONDS = 120 * 60.0

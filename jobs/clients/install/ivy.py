@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 from jobs.base.errors import FrazilError
 from jobs.clients.install.coordinates import Coordinate
-from jobs.clients.install.preflight import PreflightError, check_java, pyspark_folder
+from jobs.clients.install.preflight import REINSTALL, PreflightError, check_java, pyspark_folder
 
 _FETCHED = re.compile(r"\[SUCCESSFUL \] [^#]+#([^;]+);([^!]+)!")
 _PROBLEM = re.compile(r"UNRESOLVED|not found|FAILED|ERROR|Exception|refused|timed out|[Uu]nknown host|Server access")
@@ -118,7 +118,7 @@ def _ivy_jar() -> Path:
     folder = pyspark_folder() / "jars"
     jars = sorted(folder.glob("ivy-*.jar"))
     if not jars:
-        raise PreflightError(f"PySpark's Ivy jar is missing in {folder}; the install is not whole", fix="make setup")
+        raise PreflightError(f"PySpark's Ivy jar is missing in {folder}; the install is not whole", fix=REINSTALL)
     return jars[-1]
 
 

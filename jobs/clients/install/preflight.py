@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,12 @@ from jobs.clients.install.coordinates import JAVA_VERSIONS, PYSPARK_BELOW, PYSPA
 
 PYTHON_MINIMUM = (3, 11)
 PYTHON_BELOW = (3, 14)
+# A checkout has its Makefile. An installed wheel knows its own requirements, so pip needs no name of a file.
+REINSTALL = (
+    "make setup"
+    if (Path(__file__).parents[3] / "Makefile").is_file()
+    else f"{shlex.quote(sys.executable)} -m pip install frazil"
+)
 _JAVA_TIMEOUT_SECONDS = 30.0
 _JAVA_NEEDED = " or ".join(map(str, JAVA_VERSIONS))
 _JAVA_FIX = f"install a JDK or JRE {_JAVA_NEEDED}, or point JAVA_HOME at one"
@@ -73,14 +80,14 @@ def check_pyspark() -> str:
         found = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
         raise PreflightError(
-            f"PySpark is not installed in {sys.prefix}; frazil needs {needed}", fix="make setup"
+            f"PySpark is not installed in {sys.prefix}; frazil needs {needed}", fix=REINSTALL
         ) from None
     numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:3])
     if not PYSPARK_MINIMUM <= numbers < PYSPARK_BELOW:
         raise PreflightError(
             f"PySpark {found} is installed in {sys.prefix}; frazil needs {needed}, because its Iceberg and Kafka jars"
             " are built for that line",
-            fix="make setup",
+            fix=REINSTALL,
         )
     return found
 
@@ -94,7 +101,7 @@ def pyspark_folder() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         check_pyspark()
-        raise PreflightError(f"PySpark's files are not where Python looks for them ({sys.prefix})", fix="make setup")
+        raise PreflightError(f"PySpark's files are not where Python looks for them ({sys.prefix})", fix=REINSTALL)
     return Path(next(iter(spec.submodule_search_locations)))
 
 

@@ -164,6 +164,9 @@ class _WrongFile(Generic[ModelT]):
             place, kind = _place_of(entry), entry["type"]
             if kind == "frazil_problems":
                 yield from (((*place, *below), text) for below, text in entry["ctx"]["problems"])
+            elif kind == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]:
+                # It has entries enough, but wrong ones, which have problems of their own.
+                continue
             elif kind == "extra_forbidden" or (kind == "missing" and place in self.doubtful):
                 continue
             elif kind == "missing":

@@ -54,7 +54,8 @@ def sample_log(settings: KafkaSettings, specs: Sequence[StreamSpec]) -> TopicLog
         named = ", ".join(specs[0].source.topics or (f"that fits {specs[0].source.topics_pattern}",))
         raise FrazilError(
             f"stream {specs[0].stream}: topic {named} does not exist at {settings.require_bootstrap()}.",
-            fix="create the topic, or correct source in the stream's file",
+            fix=f"create the topic (`frazil generate {specs[0].stream}` makes it on the local broker), or correct "
+            "source in the stream's file",
         )
     partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
     earliest, latest = kafka.earliest(partitions), kafka.latest(partitions)

@@ -117,6 +117,7 @@ def connect_api(
     restart. Configurations are read only, since they are files. A request gives the token as `Authorization: Bearer`,
     or as the password of any user.
     """
+    deployment.require()
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise FrazilError(f"The web server is not installed: {', '.join(missing)}.", fix="pip install 'frazil[ui]'")

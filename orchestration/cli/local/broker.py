@@ -10,6 +10,7 @@ from jobs.local.broker.broker import LocalBroker
 from jobs.local.registry.registry import LocalRegistry
 from orchestration.cli.common.options import json_option
 from orchestration.cli.common.terminal import print_json
+from orchestration.cli.local.attended_streams import attended_streams
 from resources.deployment import Deployment
 
 
@@ -59,6 +60,7 @@ def up(deployment: Deployment, as_json: bool) -> None:
 
     A stream needs it whose values or keys are Avro, Protobuf or JSON Schema, unless frazil.yaml names a registry.
     """
+    deployment.require()
     preflight()
     broker = local_broker(deployment, detached=True)
     running = broker.status().running
@@ -88,3 +90,5 @@ def down(deployment: Deployment, as_json: bool) -> None:
         print_json({"broker": {"stopped": stopped}, "registry": registry and {"stopped": registry_stopped}})
     elif registry_stopped:
         click.echo("The local schema registry is stopped.")
+    if stopped and (left := attended_streams(deployment.settings())):
+        click.echo(f"Running on, without a broker: {', '.join(left)}.  (`frazil stop --all` ends them)", err=True)

@@ -145,6 +145,8 @@ def _broker(deployment: Deployment, interrupts: Interrupts) -> Iterator[None]:
     if broker is None or broker.status().running:
         yield
         return
+    # Here Ctrl-C may interrupt, while below it waits.
+    resolve_jars("broker", on_progress=lambda line: click.echo(line, err=True))
     try:
         with interrupts.deferred():
             broker.start()

@@ -33,6 +33,7 @@ from jobs.local.generate.record import (
     RecordGenerator,
     generated,
 )
+from jobs.local.generate.record_lines import record_lines
 from jobs.local.generate.stream_records import record_generator
 from jobs.local.generate.values import OneSchema
 from jobs.records.formats.interface.decoder_spec import ResolvedSchema
@@ -365,15 +366,12 @@ def _send_lines(settings: KafkaSettings, topic: str, file: Path, count: int | No
     with progress_bar("{task.completed:,.0f} records", bar=False) as bar:
         task = bar.add_task("sending")
         try:
-            with file.open("rb") as lines:
-                for line in islice((line.strip() for line in lines if line.strip()), count):
-                    producer.produce(topic, line)
-                    sent += 1
-                    if sent % 1_000 == 0:
-                        producer.poll()
-                        bar.update(task, completed=sent)
-        except OSError as problem:
-            raise FrazilError(f"{file} cannot be read: {problem.strerror}", fix="name another file") from None
+            for line in islice(record_lines(file), count):
+                producer.produce(topic, line)
+                sent += 1
+                if sent % 1_000 == 0:
+                    producer.poll()
+                    bar.update(task, completed=sent)
         finally:
             left = producer.flush()
     if producer.refused or left:

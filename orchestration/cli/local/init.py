@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,6 +18,7 @@ from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_sample import SampleRecord
 from jobs.config.documents.validation import SpecError
 from jobs.config.settings.settings import Settings, load_settings
+from jobs.local.generate.record_lines import record_lines, rewriting
 from jobs.records.formats.json.inference import InferenceRules, inferred
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.local.init_questions import TOPIC_FORMATS, Answers, ask
@@ -28,6 +29,8 @@ from resources.deployment import STREAMS_FOLDER
 
 SETTINGS_FILE = "frazil.yaml"
 _SAMPLE_LINES = 10_000
+# Filter of jq: the elements of an array, and objects as they are.
+_OBJECTS = 'if type == "array" then .[] else . end'
 _HEAD = """\
 # Where Kafka and the catalog are. What is not named is local, below .frazil/: a Kafka broker, a catalog in SQLite and
 # its warehouse. Secrets are references: ${env:NAME}, ${file:/path}. Check the file with: frazil validate
@@ -199,7 +202,8 @@ def _loaded(new: NewDeployment) -> Settings:
         try:
             return load_settings(file, home=new.folder)
         except SpecError as error:
-            problems = "; ".join(problem.replace(f"{file}:", "").strip() for problem in error.problems)
+            # Lines of the temporary file would mean nothing to the user.
+            problems = "; ".join([place.sentence for place in error.places] or error.problems)
             raise FrazilError(f"These answers make no settings: {problems}", fix="frazil init --help") from None
 
 
@@ -209,17 +213,24 @@ def _add_file_stream(new: NewDeployment, file: Path, topic: str, rules: Inferenc
     looked.add(file_records(file, topic))
     found = inferred(looked.seen, rules)
     if found.schema is None:
-        raise FrazilError(
-            f"{file}: no line is a JSON object with a field.", fix="name a file with one JSON object a line"
-        )
+        raise FrazilError(f"{file}: no line is a JSON object with a field.", fix=_one_a_line(file))
     said = [f"Inferred on {datetime.now(UTC):%Y-%m-%d} from {looked.seen.count:,} records of {file.name}."]
-    said += looked.others()
+    said += (others := list(looked.others()))
+    for sentence in others:
+        click.echo(f"{file.name}: {sentence}", err=True)
     columns = list(column_lines(found, looked.examples))
     described = NewStream(stream, topic, "json", columns, _table(stream), said, time_column(found.schema))
-    new.files[f"{STREAMS_FOLDER}/{stream}.yaml"] = stream_yaml(described)
+    new.files[f"{STREAMS_FOLDER}/{stream}.yaml"] = stream_yaml(described, fix="name another topic with --topic")
     broker = ["frazil up"] if local else []
     source = shlex.quote(str(file.absolute()))
     new.next_steps = [*broker, f"frazil generate {stream} --from {source}", f"frazil run {stream}", "frazil dev"]
+
+
+def _one_a_line(file: Path) -> str:
+    """How a file is made of one that is an array, or has each object on several lines."""
+    if next(record_lines(file), b"")[:1] not in (b"[", b"{"):
+        return "name a file with one JSON object a line"
+    return rewriting(f"jq -c '{_OBJECTS}' {{file}} > {{text}}, and name that file", file)
 
 
 def file_records(file: Path, topic: str) -> Iterator[SampleRecord]:
@@ -229,18 +240,8 @@ def file_records(file: Path, topic: str) -> Iterator[SampleRecord]:
         FrazilError: The file cannot be read.
     """
     partition = TopicPartition(topic, 0)
-    try:
-        with file.open("rb") as lines:
-            yield from (
-                SampleRecord(partition, number, line.strip())
-                for number, line in enumerate(islice(_filled(lines), _SAMPLE_LINES))
-            )
-    except OSError as problem:
-        raise FrazilError(f"{file} cannot be read: {problem.strerror}", fix="name another file") from None
-
-
-def _filled(lines: Iterable[bytes]) -> Iterator[bytes]:
-    return (line for line in lines if line.strip())
+    for number, line in enumerate(islice(record_lines(file), _SAMPLE_LINES)):
+        yield SampleRecord(partition, number, line)
 
 
 def _add_topic_stream(

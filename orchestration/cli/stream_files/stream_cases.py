@@ -94,13 +94,16 @@ def test(ctx: click.Context, streams: tuple[str, ...], write: bool, as_json: boo
         facts.append(_stream_facts(stream, path, results))
         if not as_json:
             _print(stream, path, results)
+    unread = sum(bool(stream["problems"]) for stream in facts)
     every = [case for stream in facts for case in stream["cases"]]
     passed = sum(case["passed"] for case in every)
     if as_json:
         print_json({"passed": passed, "failed": len(every) - passed, "streams": facts})
     else:
         said = f"{len(every):,} case{'' if len(every) == 1 else 's'}"
-        click.echo(f"{said}, all passed" if passed == len(every) else f"{said}, {len(every) - passed:,} failed")
+        said += ", all passed" if passed == len(every) else f", {len(every) - passed:,} failed"
+        said = said if every else "no case was run"
+        click.echo(f"{said}; {unread:,} of {len(facts):,} files could not be run" if unread else said)
     ctx.exit(1 if failed else 0)
 
 
@@ -118,7 +121,11 @@ def run_stream(spec: StreamSpec, settings: Settings, path: Path, *, write: bool)
         FrazilError: A case to be written is on one line, or shares values with others.
     """
     text = path.read_bytes().decode("utf-8-sig") if path.is_file() else ""
-    cases, document = load_cases(path)
+    try:
+        cases, document = load_cases(path)
+    except SpecError as problem:
+        # `frazil validate` looks at the streams' own files.
+        raise SpecError(problem.problems, fix=f"correct the lines, then frazil test {spec.stream}") from None
     results: list[CaseResult] = []
     made: dict[int, dict[str, Any]] = {}
     for number, case in enumerate(cases.cases):

@@ -14,6 +14,7 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.threads import background_thread
 from jobs.clients.state_store.store import StateStore
 from jobs.clients.state_store.stream_folder import stream_folder, streams_with
+from jobs.config.documents.validation import SpecError
 from jobs.config.settings.groups import group_of
 from jobs.streaming.supervision.control.lifecycle import ActionResult
 from jobs.streaming.supervision.control.stream_control import FLUSH_SECONDS, StreamControl
@@ -70,7 +71,8 @@ def _command(action: StreamAction, text: str) -> click.Command:
     def command(
         deployment: Deployment, streams: tuple[str, ...], every: bool, reason: str, dry_run: bool, as_json: bool
     ) -> None:
-        chosen = _chosen(deployment, streams, action, every=every)
+        deployment.require()
+        chosen, unread = _chosen(deployment, streams, action, every=every)
         if dry_run:
             _show_plan(deployment, chosen, action, as_json=as_json)
             return
@@ -98,7 +100,8 @@ def _command(action: StreamAction, text: str) -> click.Command:
             click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
         if as_json:
             print_json({"actions": facts})
-        if not all(fact["done"] for fact in facts):
+        # A stream is stopped or paused without its file; it does not start without one.
+        if not all(fact["done"] for fact in facts) or (unread and action in _STARTING):
             raise SystemExit(1)
 
     return command
@@ -119,14 +122,17 @@ def carry_out_control(
     return ledger.run(control_job_of, act, config, control_run_config(config), tags)
 
 
-def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamAction, *, every: bool) -> list[str]:
+def _chosen(
+    deployment: Deployment, streams: tuple[str, ...], action: StreamAction, *, every: bool
+) -> tuple[list[str], list[SpecError]]:
+    """The streams to act on, and the errors of files that name further ones."""
     if bool(streams) == every:
         raise FrazilError(
             "Name the streams, or give --all, not both." if streams else "Name at least one stream, or give --all.",
             fix=f"frazil {action.value} --all",
         )
     if streams:
-        return list(dict.fromkeys(streams))
+        return list(dict.fromkeys(streams)), []
     specs, errors = deployment.streams()
     for error in errors:
         print_error(error)
@@ -143,7 +149,7 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
     left = streams_with(settings, LAUNCH_KEY)
     if action in (StreamAction.stop, StreamAction.pause):
         found += [stream for stream in left if stream not in {spec.stream for spec in specs}]
-    return found
+    return found, errors
 
 
 def _show_plan(deployment: Deployment, streams: list[str], action: StreamAction, *, as_json: bool) -> None:
@@ -266,6 +272,7 @@ def flush(deployment: Deployment, stream: str, reason: str, timeout: float, dry_
     The stream's driver does it, in one batch or several, and goes on as before. What comes in meanwhile waits for the
     next batch.
     """
+    deployment.require()
     if dry_run:
         _show_plan(deployment, [stream], StreamAction.flush, as_json=as_json)
         return

@@ -32,7 +32,7 @@ from orchestration.jobs.maintain.report import (
     table_sentences,
 )
 from orchestration.reconcile.stream_files import as_launched
-from resources.deployment import NO_STREAMS_FIX, Deployment
+from resources.deployment import NO_STREAM_YET_FIX, Deployment
 
 _PLAN_TEXT = {"action", "where", "reason"}
 _SHOWN_STEPS = 20
@@ -104,7 +104,7 @@ def maintain(
     if not specs and not settings.maintenance.tables:
         if errors:
             raise SystemExit(1)
-        raise FrazilError(f"There are no streams in {deployment.streams_folder} yet.", fix=NO_STREAMS_FIX)
+        raise FrazilError(f"There are no streams in {deployment.streams_folder} yet.", fix=NO_STREAM_YET_FIX)
     try:
         catalog = quick_catalog(settings)
     except NoCatalogYet as problem:

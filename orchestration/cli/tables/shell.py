@@ -37,6 +37,7 @@ def shell(ctx: click.Context, command: str | None) -> None:
     used if it is installed. The session may write; `frazil query` only reads, and needs no JVM.
     """
     deployment: Deployment = ctx.obj
+    deployment.require()
     settings = deployment.prepared_settings()
     with connect_catalog(settings) as catalog, sql_session(settings, "shell", _SQL_OF_ICEBERG) as session:
         if command is None:

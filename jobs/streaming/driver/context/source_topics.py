@@ -36,7 +36,8 @@ def require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:
     missing = [topic for topic in named if topic not in state.topics]
     if len(missing) < max(len(named), 1):
         return
-    fix = f"create the topic, or correct source.topics in streams/{spec.stream}.yaml"
+    local = f"`frazil generate {spec.stream}` makes it on the local broker"
+    fix = f"create the topic ({local}), or correct source.topics in streams/{spec.stream}.yaml"
     if _has_read(spec, missing, catalog):
         raise FrazilError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist any more.", fix=fix)
     raise TopicsAwaitedError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist.", fix=fix)

@@ -12,20 +12,11 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.private_files import private_folder
 from jobs.clients.install.artifacts import resolve_jars
 from jobs.clients.install.preflight import preflight
-from jobs.clients.state_store.stream_folder import state_store, stream_folder, streams_with
-from jobs.config.settings.settings import Settings
 from jobs.local.registry.registry import registry_application
 from jobs.streaming.supervision.control.stream_control import StreamControl
-from jobs.streaming.supervision.documents.control_request import read_control
-from jobs.streaming.supervision.documents.heartbeat import KEY as HEARTBEAT
-from jobs.streaming.supervision.documents.heartbeat import read_heartbeat
-from jobs.streaming.supervision.documents.keeper_record import KEY as KEEPER
-from jobs.streaming.supervision.documents.keeper_record import read_keeper
-from jobs.streaming.supervision.documents.launches import LAUNCH_KEY, PROCESS_KEY, read_launch
-from jobs.streaming.supervision.processes.actual import read_actual
-from jobs.streaming.supervision.processes.groups import DriverGroup, known_groups
 from orchestration.cli.common.interrupts import Interrupts
 from orchestration.cli.common.terminal import print_error
+from orchestration.cli.local.attended_streams import attended_streams, streams_with_drivers
 from orchestration.cli.local.broker import local_broker, local_registry
 from orchestration.cli.local.dev.services import DagsterServices
 from resources.deployment import Deployment
@@ -96,38 +87,6 @@ def local_services(
             )
 
 
-def streams_with_drivers(settings: Settings) -> list[str]:
-    """The streams whose drivers live on this host, those included that have only just been launched."""
-    streams = sorted({*streams_with(settings, PROCESS_KEY), *streams_with(settings, HEARTBEAT)})
-    drivers = {stream: read_actual(stream_folder(settings, stream).store, stream).driver for stream in streams}
-    return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
-
-
-def attended_streams(settings: Settings) -> list[str]:
-    """The streams whose drivers live on this host, and those whose dead driver a watchdog starts again."""
-    local = state_store(settings).local
-    kept = [key.split("/")[1] for key in local.keys(f"streams/*/{KEEPER}")]
-    notes = {stream: read_keeper(stream_folder(settings, stream).store.local) for stream in kept}
-    alone = {name for name, note in notes.items() if note and note.lives()}
-    return sorted({*streams_with_drivers(settings), *alone, *_of_kept_groups(settings)})
-
-
-def _of_kept_groups(settings: Settings) -> Iterator[str]:
-    """The streams of groups whose driver has a living watchdog, which starts it, and them, again."""
-    kept = [name for name in known_groups(settings) if _has_keeper(DriverGroup.of(settings, name))]
-    for stream in streams_with(settings, LAUNCH_KEY) if kept else ():
-        store = stream_folder(settings, stream).store
-        launch, beat, control = read_launch(store), read_heartbeat(store), read_control(store)
-        wanted = launch is not None and control.mode != "stopped" and control.end_attempt < launch.attempt
-        if launch is not None and wanted and launch.group in kept and not (beat is not None and beat.final):
-            yield stream
-
-
-def _has_keeper(group: DriverGroup) -> bool:
-    note = read_keeper(group.folder.store.local)
-    return note is not None and note.lives()
-
-
 def drain_driver(deployment: Deployment, stream: str) -> None:
     """End a stream's driver after its batch, without changing the operator's desired state."""
     control = StreamControl(deployment.home, deployment.settings_file, stream)
@@ -172,6 +131,7 @@ def dev(deployment: Deployment, port: int | None) -> None:
     Dagster keeps the streams running, and finds those that run already. They run on when it ends, and the local broker
     with them. Its own state is in .frazil/dagster; its dagster.yaml is written once and then yours.
     """
+    deployment.require()
     preflight()
     with Interrupts() as interrupts, local_services(deployment, port, interrupts) as services:
         wait_for_ui(services)

@@ -61,7 +61,7 @@ def doctor(ctx: click.Context, as_json: bool, bundle_file: Path | None, write_pr
     note(_attempt("artifacts", lambda: check_artifacts(settings), settings))
     note(_attempt("disk", lambda: check_room(deployment, settings), settings))
     note(_attempt("ports", lambda: check_ports(deployment, settings), settings))
-    if settings is not None:
+    if settings is not None and deployment.exists:
         note(
             _attempt("services", lambda: check_services(specs, settings, deployment, write_probe=write_probe), settings)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from jobs.base.errors import FrazilError
 from jobs.base.system.ports import HOST, is_port_free
 from jobs.clients.install.artifacts import ArtifactError, cache_folder, jar_folder, verify_jars
 from jobs.clients.install.coordinates import FETCHED_AT_SETUP, ArtifactSet, artifact_sets
-from jobs.clients.install.preflight import check_java, check_pyspark, check_python
+from jobs.clients.install.preflight import REINSTALL, check_java, check_pyspark, check_python
 from jobs.clients.spark.catalog_conf import catalog_sets
 from jobs.clients.spark.class_archive import VARIABLE, fitting_archive
 from jobs.config.settings.settings import Settings
@@ -86,15 +87,14 @@ def check_packages(lock: Path = LOCK) -> Iterator[Finding]:
         lock: The checkout's lock file; if it does not exist, only the requirements are checked.
     """
     try:
-        lines = importlib.metadata.requires(PROJECT) or []
+        required = _requirements(PROJECT)
     except importlib.metadata.PackageNotFoundError:
-        yield Finding(None, "packages", "wrong", "frazil itself is not installed in this environment", "make setup")
+        yield Finding(None, "packages", "wrong", "frazil itself is not installed in this environment", REINSTALL)
         return
-    required = [Requirement(line) for line in lines]
     faults = list(_unfit(required, extra=""))
     if faults:
         sentence = f"{len(faults)} required packages are missing or have another version: {_listed(faults)}"
-        yield Finding(None, "packages", "wrong", sentence, "make setup, or pip install frazil again")
+        yield Finding(None, "packages", "wrong", sentence, REINSTALL)
     yield _check_extras(required)
     if not lock.is_file():
         if not faults:
@@ -138,6 +138,10 @@ def _check_extras(required: list[Requirement]) -> Finding:
     return Finding(None, "extras", "ok", sentence)
 
 
+def _requirements(package: str) -> list[Requirement]:
+    return [Requirement(line) for line in importlib.metadata.requires(package) or []]
+
+
 def _unfit(required: list[Requirement], *, extra: str) -> Iterator[str]:
     """Requirements that this environment does not satisfy, as text.
 
@@ -154,6 +158,8 @@ def _unfit(required: list[Requirement], *, extra: str) -> Iterator[str]:
             yield f"{requirement.name} (missing)"
         elif not requirement.specifier.contains(found, prereleases=True):
             yield f"{requirement.name} {found} (required: {requirement.specifier})"
+        for further in requirement.extras if found is not None else ():
+            yield from _unfit(_requirements(requirement.name), extra=further)
 
 
 def check_artifacts(settings: Settings | None) -> Iterator[Finding]:
@@ -167,9 +173,11 @@ def check_artifacts(settings: Settings | None) -> Iterator[Finding]:
         try:
             jars = verify_jars(name)
         except ArtifactError as problem:
-            # The first command that needs one of the other sets fetches it.
-            later = name not in FETCHED_AT_SETUP and not jar_folder(name).exists()
-            yield Finding(None, "artifacts", "unchecked" if later else "wrong", problem.message, problem.fix)
+            if jar_folder(name).exists():
+                yield Finding(None, "artifacts", "wrong", problem.message, problem.fix)
+            else:
+                sentence = f"{problem.message}; the first command that needs it fetches it"
+                yield Finding(None, "artifacts", "unchecked", sentence, problem.fix)
             whole = False
             continue
         megabytes = sum(jar.stat().st_size for jar in jars) / 1e6
@@ -198,7 +206,9 @@ def _check_class_archive() -> Iterator[Finding]:
         return
     if archive is None:
         sentence = "there is no archive of Spark's classes, so that every driver starts some seconds later"
-        yield Finding(None, "artifacts", "warning", sentence, "python -m jobs.clients.spark.class_archive")
+        yield Finding(
+            None, "artifacts", "warning", sentence, f"{shlex.quote(sys.executable)} -m jobs.clients.spark.class_archive"
+        )
 
 
 def check_room(deployment: Deployment, settings: Settings | None) -> Iterator[Finding]:

@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import yaml
 
 from jobs.base.errors import FrazilError
 from jobs.clients.kafka.topic_sample import SampleRecord
+from jobs.config.documents.base import field_path
+from jobs.config.documents.judgement import judge
 from jobs.config.stream.models import StreamSpec
 from jobs.records.formats.json.seen_values import Place
 from jobs.records.schema.column_names import ColumnNames
@@ -110,8 +113,12 @@ def stream_id(topic: str) -> str:
     return name[:63]
 
 
-def stream_yaml(new: NewStream) -> str:
+def stream_yaml(new: NewStream, *, fix: str = "choose other names with --stream and --table") -> str:
     """Text of the stream's file.
+
+    Args:
+        new: The stream.
+        fix: How to choose other names, if these make no stream.
 
     Raises:
         FrazilError: The stream is invalid, for instance the name of its table.
@@ -131,7 +138,7 @@ def stream_yaml(new: NewStream) -> str:
     if new.partition_by is not None:
         lines.append(f"  # partition_by: {_partitions(new.partition_by)}")
     text = "\n".join([*lines, ""])
-    _check(text)
+    _check(text, fix)
     return text
 
 
@@ -158,13 +165,12 @@ def _partitions(column: str) -> str:
     return f"[{scalar(f'day({column})', flow=True)}]"
 
 
-def _check(text: str) -> None:
-    try:
-        StreamSpec.model_validate(yaml.safe_load(text))
-    except ValueError as problem:
-        raise FrazilError(
-            f"such a stream would be refused: {problem}", fix="choose other names with --stream and --table"
-        ) from problem
+def _check(text: str, fix: str) -> None:
+    context = {"base": Path.cwd()}
+    loaded, found = judge(yaml.safe_load(text), StreamSpec, context=context, show_values=True)
+    if loaded is None:
+        said = "; ".join(f"{field_path(location)}: {sentence}" for location, sentence in found)
+        raise FrazilError(f"such a stream would be refused: {said}", fix=fix)
 
 
 def scalar(text: str, *, flow: bool = False) -> str:

@@ -44,7 +44,7 @@ from orchestration.cli.stream_files.validate.service_checks import (
     check_topics,
     connected_kafka,
 )
-from resources.deployment import Deployment
+from resources.deployment import NO_STREAM_YET_FIX, Deployment
 
 _STOPS = (
     "errors.dead_letters.topic.stops has no effect: the record that stops a stream is named by the stop, "
@@ -73,7 +73,8 @@ def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> Non
             Finding(spec.stream, "spec", "wrong", sentence, f"give {spec.stream} another group, or `group: {OWN}`")
             for spec, sentence in mixed_groups(specs, settings)
         )
-        findings.extend(live_findings(specs, settings, names=whole))
+        if deployment.exists:
+            findings.extend(live_findings(specs, settings, names=whole))
     findings = without_contradictions(findings)
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if as_json:
@@ -105,7 +106,9 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
             fix = f"remove the key from streams/{spec.stream}.yaml"
             findings.append(Finding(spec.stream, "spec", "warning", _STOPS, fix))
     if not specs and not errors:
-        findings.append(Finding(None, "spec", "wrong", f"there is no stream in {deployment.streams_folder}"))
+        findings.append(
+            Finding(None, "spec", "wrong", f"there is no stream in {deployment.streams_folder}", NO_STREAM_YET_FIX)
+        )
     return specs, findings
 
 

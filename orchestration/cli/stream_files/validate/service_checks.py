@@ -82,7 +82,8 @@ def check_topics(spec: StreamSpec, kafka: KafkaLog) -> Finding:
             "topic",
             "wrong",
             f"topic {', '.join(missing)} does not exist",
-            f"create it, or correct source.topics of stream {spec.stream}",
+            f"create it (`frazil generate {spec.stream}` does on the local broker), or correct source.topics of stream "
+            f"{spec.stream}",
         )
     if doubt is not None:
         return doubt

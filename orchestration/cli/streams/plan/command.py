@@ -42,6 +42,7 @@ def plan(
     """
     if as_json and as_markdown:
         raise click.UsageError("--json goes without --markdown")
+    deployment.require()
     made = make_plan(deployment, streams, against)
     if as_json:
         print_json(made.facts)

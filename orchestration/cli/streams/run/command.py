@@ -43,7 +43,7 @@ from orchestration.cli.streams.run.measurement import (
     run_facts,
     why_nothing_landed,
 )
-from resources.deployment import NO_STREAMS_FIX, Deployment
+from resources.deployment import NO_STREAM_YET_FIX, Deployment
 
 _FOLDER = "streams/"
 Result = Literal["landed", "nothing new", "skipped", "failed"]
@@ -98,7 +98,7 @@ def land_all(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]
     if as_json:
         print_json({"runs": [_stream_facts(each) for each in done]})
     elif not done:
-        click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAMS_FIX}")
+        click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAM_YET_FIX}")
     elif any(each.name != _FOLDER for each in done):
         names = ("stream", "result", "read", "landed", "dead", "tombstones", "lag", "seconds")
         print_columns(names, [each.row() for each in done], text=("stream", "result"))
@@ -153,8 +153,6 @@ def _stream_facts(each: Landed) -> dict[str, Any]:
 def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, dry_run: bool, force: bool) -> None:
     """Land everything that STREAM's topics hold now, exactly once, and end."""
     meter = Meter()
-    if not dry_run:
-        preflight()
     if (stream is not None) == every:
         raise FrazilError(
             "Name a stream, or give --all, not both." if stream else "Name a stream, or give --all.",
@@ -166,6 +164,8 @@ def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, 
 
         show_run_plan(deployment, stream, as_json=as_json)
         return
+    deployment.require()
+    preflight()
     console = stderr_console()
     if stream is None:
         settings = deployment.prepared_settings()

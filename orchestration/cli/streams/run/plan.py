@@ -15,7 +15,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from orchestration.cli.common.terminal import print_error, print_json
 from orchestration.reconcile.lag import lag_by_stamps
-from resources.deployment import NO_STREAMS_FIX, Deployment
+from resources.deployment import NO_STREAM_YET_FIX, Deployment
 
 
 def plan_run(spec: StreamSpec, settings: Settings) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def show_run_plan(deployment: Deployment, stream: str | None, *, as_json: bool) 
     if as_json:
         print_json(plans[0] if stream is not None and plans else {"runs": plans})
     elif not specs and not problems:
-        click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAMS_FIX}")
+        click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAM_YET_FIX}")
     else:
         for plan in plans:
             click.echo(f"{plan['stream']}: {plan['waiting']:,} records would be landed in {plan['table']}.")

@@ -11,7 +11,7 @@ from orchestration.cli.streams.status.mirrors import mirror_lines
 from orchestration.cli.streams.status.output import print_details, print_table, troubles
 from orchestration.cli.streams.status.report import Looks, status_report
 from orchestration.cli.streams.status.watch import WATCH_SECONDS, watch_status
-from resources.deployment import NO_STREAMS_FIX, Deployment
+from resources.deployment import NO_STREAM_YET_FIX, Deployment
 
 # Exit status 1 is a failed command, 2 a wrong command line.
 NEEDS_SOMEBODY = 3
@@ -61,7 +61,7 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, chec
         if report.statuses:
             print_table(list(report.statuses))
         elif not report.errors:
-            click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAMS_FIX}")
+            click.echo(f"There are no streams in {deployment.streams_folder} yet.\n  Next: {NO_STREAM_YET_FIX}")
         for stream, problems in report.mirrors.items():
             for sentence, fix in problems:
                 click.secho(f"! {stream}: {sentence}", fg="red")

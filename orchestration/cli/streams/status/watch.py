@@ -57,8 +57,9 @@ def watch_status(deployment: Deployment, streams: Sequence[str], seconds: float,
         as_json: Whether to print each refresh as a line of JSON.
 
     Raises:
-        FrazilError: The first refresh failed. Later failures are shown as lines.
+        FrazilError: The folder is no deployment, or the first refresh failed. Later failures are shown as lines.
     """
+    deployment.require()
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH)
@@ -144,6 +145,8 @@ def _lines(report: StatusReport) -> Iterator[Text]:
         yield _line(f"! supervision: {report.supervision}", "red")
     for error in report.errors:
         yield _line(f"! {error.message}", "red")
+        if error.fix:
+            yield _line(f"  Next: {error.fix}")
     for reason in sorted({f"{part}: {text}" for each in report.statuses for part, text in each.unknown.items()}):
         yield _line(f"? {reason}", "yellow")
 

@@ -74,7 +74,13 @@ def test_a_catalog_service_that_fails(settings: Settings, problem: Exception) ->
 
 @pytest.mark.parametrize(
     "problem",
-    [CommitUnknownError("told already"), ZeroDivisionError("a fault of ours"), sqlite3.Error("of no catalog")],
+    [
+        CommitUnknownError("told already"),
+        ZeroDivisionError("a fault of ours"),
+        sqlite3.Error("of no catalog"),
+        # As of `frazil query payments | head`.
+        BrokenPipeError(32, "Broken pipe"),
+    ],
 )
 def test_what_is_told_already_and_what_nobody_expected_stay_as_they_are(settings: Settings, problem: Exception) -> None:
     with pytest.raises(type(problem)) as raised, translate_errors(settings, "payments"):

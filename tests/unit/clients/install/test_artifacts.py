@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -88,7 +89,7 @@ def test_a_missing_jar_is_named(repository: Repository) -> None:
     assert str(caught.value) == (
         f"The jar kafka-2.jar of the set `spark` is missing in {missing.parent}"
         f" (expected sha256 {sha256(b'kafka')}, found no file)\n"
-        "  Next: make setup (or: python -m jobs.clients.install.artifacts)"
+        f"  Next: {sys.executable} -m jobs.clients.install.artifacts"
     )
 
 

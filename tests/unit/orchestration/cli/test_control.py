@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from jobs.base.errors import FrazilError
 from jobs.base.system.processes import session_members
 from jobs.clients.state_store.local_store import LocalStore
+from jobs.local.broker.broker import LocalBroker
 from jobs.streaming.supervision.control.lifecycle import ActionResult
 from jobs.streaming.supervision.documents.launches import read_launched_process
 from jobs.streaming.supervision.launchers.local_process import COMMAND_VARIABLE
@@ -164,9 +165,21 @@ def test_one_stream_that_cannot_be_started_does_not_keep_the_others_from_it(worl
     assert (world.living("payments"), world.living("refunds")) == ([], [])
     frazil(world, "start", "refunds")
     restarted = frazil(world, "restart", "--all")
+    # The file that cannot be read has a stream that does not run.
+    assert restarted.exit_code == 1 and "broken.yaml" in restarted.stderr
     assert "payments is stopped, and stays so; `frazil start payments` starts it" in restarted.stderr
     assert (world.living("payments"), len(world.living("refunds"))) == ([], 1)
     frazil(world, "stop", "refunds")
+
+
+def test_who_ends_the_broker_is_told_which_streams_run_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    frazil(world, "start", "payments")
+    monkeypatch.setattr(LocalBroker, "stop", lambda _: True)
+    ended = frazil(world, "down", "--json")
+    assert json.loads(ended.stdout)["broker"] == {"stopped": True}
+    assert ended.stderr == "Running on, without a broker: payments.  (`frazil stop --all` ends them)\n"
+    frazil(world, "stop", "payments")
+    assert frazil(world, "down").stderr == ""
 
 
 def test_the_streams_of_a_group_are_started_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

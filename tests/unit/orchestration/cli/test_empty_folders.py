@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestration.cli.main import main
+from resources.deployment import Deployment
 from tests.unit.orchestration.cli.test_conventions import ALL, ASK, LOOK
 from tests.unit.orchestration.deployments import deployment_in
 
@@ -56,8 +57,13 @@ ELSEWHERE = {"watch", "logs", "query", "shell", "open", "test", "validate"}
 LOOKING = sorted({*ALL} & (LOOK | ASK | {*MORE}) - ELSEWHERE - NO_STREAM)
 
 
+def look(home: Path, name: str, *arguments: str) -> Result:
+    """Run a command that looks, with what it needs beside a stream's name."""
+    return frazil(home, name, *arguments, *MORE.get(name, []))
+
+
 def frazil(home: Path, name: str, *arguments: str) -> Result:
-    result = CliRunner().invoke(main, ["--home", str(home), *name.split(), *arguments, *MORE.get(name, [])])
+    result = CliRunner().invoke(main, ["--home", str(home), *name.split(), *arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert "Traceback" not in result.output
     return result
@@ -69,17 +75,61 @@ def entries(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", LOOKING)
 def test_a_folder_without_streams(name: str, tmp_path: Path) -> None:
-    said = frazil(tmp_path, name, *([] if name in ("status", "maintain") else ["payments"]))
+    said = look(tmp_path, name, *([] if name in ("status", "maintain") else ["payments"]))
     assert said.exit_code in ((0, 1) if name != "schema check" else (2, 3)), said.output
     assert "frazil init FOLDER makes a deployment, and frazil demo shows one" in said.output
     assert entries(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["status", "run", "maintain"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["up"],
+        ["dev"],
+        ["shell", "-c", "1"],
+        ["connect-api", "--port", "0"],
+        ["run", "--all"],
+        ["watch"],
+        ["plan"],
+        *(
+            [action, *of]
+            for action in ("start", "stop", "pause", "resume", "restart")
+            for of in (["payments"], ["--all"])
+        ),
+        ["flush", "payments"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_starts_in_a_folder_that_is_no_deployment(words: list[str], tmp_path: Path) -> None:
+    said = frazil(tmp_path, words[0], *words[1:])
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert "frazil init FOLDER makes a deployment, and frazil demo shows one" in said.stderr
+    assert entries(tmp_path) == []
+
+
+def test_nobody_is_sent_to_a_command_that_needs_a_deployment(tmp_path: Path) -> None:
+    for name in ("validate", "doctor"):
+        said = frazil(tmp_path, name)
+        assert "frazil init" in said.output
+        assert "frazil up" not in said.output and "frazil run" not in said.output
+
+
+@pytest.mark.parametrize("mark", ["streams", "frazil.yaml", ".frazil"])
+def test_a_deployment_has_streams_settings_or_state(mark: str, tmp_path: Path) -> None:
+    assert not Deployment.at(tmp_path).exists
+    (tmp_path / mark).mkdir()
+    Deployment.at(tmp_path).require()
+
+
+def test_named_settings_make_a_deployment(tmp_path: Path) -> None:
+    assert Deployment.at(tmp_path, tmp_path / "elsewhere.yaml").exists
+
+
+@pytest.mark.parametrize("name", ["status", "run", "maintain", "validate"])
 def test_an_empty_folder_of_streams(name: str, tmp_path: Path) -> None:
     (tmp_path / "streams").mkdir()
-    said = frazil(tmp_path, name, *(["--all"] if name == "run" else []))
-    assert "frazil init FOLDER makes a deployment" in said.output
+    said = look(tmp_path, name, *(["--all"] if name == "run" else []))
+    assert "frazil schema infer TOPIC --output streams/TOPIC.yaml makes one" in said.output
     assert "stream  table" not in said.output and "result" not in said.output
     assert entries(tmp_path) == ["streams"]
 
@@ -88,7 +138,7 @@ def test_an_empty_folder_of_streams(name: str, tmp_path: Path) -> None:
 def test_a_stream_that_never_ran(name: str, tmp_path: Path) -> None:
     home = deployment_in(tmp_path, "payments")
     before = entries(home)
-    said = frazil(home, name, "payments")
+    said = look(home, name, "payments")
     assert said.exit_code in ((0, 1) if name != "schema check" else (2, 3)), said.output
     assert said.output
     assert entries(home) == before

@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import pty
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +60,34 @@ def test_lines_that_are_no_json_object_are_counted_in_the_streams_file(tmp_path:
     assert (
         "from 2 records of Orders 2026.jsonl. Of another form: 2, which would become dead letters; the first at" in head
     )
+    assert "Orders 2026.jsonl: Of another form: 2" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps(RECORDS, indent=2), "\n".join(json.dumps(each, indent=1) for each in RECORDS)]
+)
+def test_an_array_comes_with_the_command_that_makes_lines_of_it(text: str, tmp_path: Path) -> None:
+    file = records_file(tmp_path, text)
+    shown = CliRunner().invoke(main, ["init", str(tmp_path / "lake"), "--records", str(file)])
+    assert shown.exit_code == 1
+    assert f"{file}: no line is a JSON object with a field." in shown.stderr
+    (command,) = re.findall(r"Next: (jq .*), and name that file", shown.stderr)
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not on this machine")
+    subprocess.run(command, shell=True, check=True)
+    lines = (tmp_path / "Orders 2026-lines.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == RECORDS
+
+
+def test_wrong_names_and_brokers_are_refused_in_frazils_own_words(tmp_path: Path) -> None:
+    records = ["--records", str(records_file(tmp_path))]
+    topic = CliRunner().invoke(main, ["init", str(tmp_path / "a"), *records, "--topic", "my orders!"])
+    assert "source.topics[0]: is not the name of a topic" in topic.stderr
+    assert "Next: name another topic with --topic" in topic.stderr
+    assert "validation error" not in topic.stderr
+    brokers = CliRunner().invoke(main, ["init", str(tmp_path / "b"), *records, "--brokers", "localhost"])
+    assert "make no settings: kafka.bootstrap_servers: must be host:port" in brokers.stderr
+    assert not (tmp_path / "a").exists() and not (tmp_path / "b").exists()
 
 
 def test_brokers_and_a_catalog_are_written_down(tmp_path: Path) -> None:

@@ -85,6 +85,18 @@ def test_a_misspelt_word_comes_with_the_nearest_ones(typed: list[str], said: str
     assert said in result.stderr
 
 
+def test_a_missing_package_is_a_sentence_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    for command in ("status", "doctor"):
+        code = "import sys; sys.modules['numpy'] = None; from orchestration.cli.main import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code, command], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"A package that frazil needs is missing in {sys.prefix}: " in done.stderr and "numpy" in done.stderr
+        assert "Next: make setup" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_help_loads_neither_models_nor_tables() -> None:
     """It is there at once: half a second is the most that it may take on a slow machine."""
     code = "import sys; from orchestration.cli.main import main\ntry: main(['--help'])\n"

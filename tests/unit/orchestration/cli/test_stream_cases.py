@@ -158,6 +158,15 @@ def test_files_with_problems_do_not_keep_others_from_running(home: Path) -> None
     assert found["streams"][0]["problems"] and found["passed"] == 2
 
 
+def test_wrong_lines_are_named_once_with_the_command_that_looks_at_them_again(home: Path) -> None:
+    cases(home, "cases:\n  - name: a\n    records:\n      - {id: p-1}\n")
+    said = frazil(home, expect=1)
+    assert said.stderr.count("streams/tests/payments.yaml:") == 1
+    assert "payments.yaml:4:10: cases[0].records[0].id: unknown key; known here: value" in said.stderr
+    assert "Next: correct the lines, then frazil test payments" in said.stderr
+    assert said.stdout == "no case was run; 1 of 1 files could not be run\n"
+
+
 def test_a_case_that_cannot_be_run(home: Path) -> None:
     cases(home, "cases:\n  - name: a\n    records:\n      - {value: 1, topic: other}\n")
     shown = frazil(home, expect=1).stdout

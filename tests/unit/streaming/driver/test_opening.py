@@ -99,7 +99,10 @@ def test_a_topic_is_awaited_until_something_of_it_was_read(
         with pytest.raises(refusal, match="topic payments does not exist") as refused:
             require_topics(spec, log, catalog)
     assert type(refused.value) is refusal
-    assert refused.value.fix == "create the topic, or correct source.topics in streams/payments.yaml"
+    assert refused.value.fix == (
+        "create the topic (`frazil generate payments` makes it on the local broker), or correct source.topics in "
+        "streams/payments.yaml"
+    )
 
 
 FILE = """\

@@ -29,7 +29,7 @@ from jobs.streaming.supervision.documents.launches import (
     read_launched_process,
     write_launch,
 )
-from orchestration.cli.local.dev.command import attended_streams, streams_with_drivers
+from orchestration.cli.local.attended_streams import attended_streams, streams_with_drivers
 from tests.helpers.waiting import wait_for
 from tests.unit.streaming.supervision.worlds import STANDIN, WHY, World
 
