@@ -15,9 +15,7 @@ from jobs.config.settings.settings import EMBEDDED_FOLDER, Settings, load_settin
 from jobs.config.stream.models import StreamSpec
 from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE, STREAMS_FOLDER, deployment_home
 
-NO_STREAMS_FIX = (
-    "frazil init FOLDER makes a deployment, and frazil demo shows one; or name the folder of yours with --home"
-)
+NO_STREAMS_FIX = "frazil init FOLDER creates a deployment, and frazil demo shows one; or name your folder with --home"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class Deployment:
         """
         file = find_stream_file(self.streams_folder, stream)
         if file is None:
-            raise FrazilError(f"the file of stream {stream} is gone.", fix="frazil status")
+            raise FrazilError(f"the file of stream {stream} is missing.", fix="frazil status")
         return file
 
     def prepared_settings(self) -> Settings:

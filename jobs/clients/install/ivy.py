@@ -118,7 +118,9 @@ def _ivy_jar() -> Path:
     folder = pyspark_folder() / "jars"
     jars = sorted(folder.glob("ivy-*.jar"))
     if not jars:
-        raise PreflightError(f"PySpark's Ivy jar is missing in {folder}; the install is not whole", fix="make setup")
+        raise PreflightError(
+            f"PySpark's Ivy jar is missing in {folder}; the installation is incomplete", fix="make setup"
+        )
     return jars[-1]
 
 

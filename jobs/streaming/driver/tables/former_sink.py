@@ -64,8 +64,8 @@ def refuse_restarted_sink(
         keep = f"take its rows out, in Spark: {back}, then frazil start {stream}; or {keep}"
     raise SinkRestartedError(
         f"stream {stream}: connector {record.connector} was started again after the takeover. It has committed to "
-        f"{described(table, branch)}: snapshot {first.snapshot_id} of {at:%Y-%m-%d %H:%M} UTC{more}. Its records land "
-        "by the stream as well, and stand twice.",
+        f"{described(table, branch)}: snapshot {first.snapshot_id} of {at:%Y-%m-%d %H:%M} UTC{more}. The stream lands "
+        "its records as well, so they exist twice.",
         fix=f"stop the connector; then {keep}",
         table=table,
     )

@@ -71,7 +71,7 @@ def entries(folder: Path) -> list[str]:
 def test_a_folder_without_streams(name: str, tmp_path: Path) -> None:
     said = frazil(tmp_path, name, *([] if name in ("status", "maintain") else ["payments"]))
     assert said.exit_code in ((0, 1) if name != "schema check" else (2, 3)), said.output
-    assert "frazil init FOLDER makes a deployment, and frazil demo shows one" in said.output
+    assert "frazil init FOLDER creates a deployment, and frazil demo shows one" in said.output
     assert entries(tmp_path) == []
 
 
@@ -79,7 +79,7 @@ def test_a_folder_without_streams(name: str, tmp_path: Path) -> None:
 def test_an_empty_folder_of_streams(name: str, tmp_path: Path) -> None:
     (tmp_path / "streams").mkdir()
     said = frazil(tmp_path, name, *(["--all"] if name == "run" else []))
-    assert "frazil init FOLDER makes a deployment" in said.output
+    assert "frazil init FOLDER creates a deployment" in said.output
     assert "stream  table" not in said.output and "result" not in said.output
     assert entries(tmp_path) == ["streams"]
 
