@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.base.errors import FrazilError
+from jobs.base.spark_names import spark_name
 from jobs.config.documents.base import field_path
 from jobs.config.stream.models import StreamSpec
 from jobs.quality.schema_checks.alteration import (
@@ -309,7 +310,10 @@ def _layout(
                 ChangeClass.REWRITE,
                 Doer.NOBODY,
                 f"earlier files of table {name} keep their partitions until they are rewritten; all readers find them",
-                _in_shell(f"CALL system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"),
+                _in_shell(
+                    f"CALL system.rewrite_data_files(table => '{spark_name(name)}', "
+                    "options => map('rewrite-all', 'true'))"
+                ),
                 drift=drift,
             )
     if settings.sort_by:
@@ -318,7 +322,7 @@ def _layout(
         if declared_order != order:
             said = f"table {name} is sorted by {order}, and by {declared_order} in the file"
             drift = before is not None and before.sort_by == settings.sort_by
-            fix = _in_shell(f"ALTER TABLE {name} WRITE ORDERED BY {declared_order}")
+            fix = _in_shell(f"ALTER TABLE {spark_name(name)} WRITE ORDERED BY {declared_order}")
             yield Change(
                 stream, "table", name, ChangeClass.METADATA, Doer.OPERATOR, said, fix, order, declared_order, drift
             )
@@ -346,8 +350,10 @@ def _written(fields: list[str]) -> list[str]:
 
 def _partition_statements(name: str, actual: list[str], declared: list[str]) -> Iterator[str]:
     """Spark statements that alter a table's partitions, one for each added or removed field."""
-    yield from (f"ALTER TABLE {name} DROP PARTITION FIELD {each}" for each in actual if each not in declared)
-    yield from (f"ALTER TABLE {name} ADD PARTITION FIELD {each}" for each in declared if each not in actual)
+    yield from (
+        f"ALTER TABLE {spark_name(name)} DROP PARTITION FIELD {each}" for each in actual if each not in declared
+    )
+    yield from (f"ALTER TABLE {spark_name(name)} ADD PARTITION FIELD {each}" for each in declared if each not in actual)
 
 
 def _in_shell(*statements: str) -> str:
@@ -388,7 +394,7 @@ def _properties(spec: StreamSpec, former: StreamSpec | None, name: str, now: Tab
     for key in before or {}:
         if key not in spec.table_settings(name).properties and key in now.properties:
             said = f"table {name} keeps property {key}, which the file names no more"
-            fix = _in_shell(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{key}')")
+            fix = _in_shell(f"ALTER TABLE {spark_name(name)} UNSET TBLPROPERTIES ('{key}')")
             yield Change(spec.stream, "table", name, ChangeClass.NOTHING, Doer.NOBODY, said, fix)
 
 

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.base.errors import FrazilError
+from jobs.base.spark_names import spark_name
 from jobs.config.values.targets import TargetSpec
 from jobs.tables.commit.stamp.offsets import by_topic
 from orchestration.formatting import thousands
@@ -136,6 +137,7 @@ def delete_statements(plan: "ResetPlan", catalog: str) -> Iterator[str]:
     for table in plan.tables:
         counted, of_letters = table.rows, table.target.role == "dead_letters"
         of_stream = f"stream = '{plan.stream}' AND " if of_letters else ""
+        name = spark_name(f"{catalog}.{table.target.name}")
         topic, partition, offset = map(_sql_name, table.target.coordinates)
         for move in plan.moves:
             if not move.again or (counted.rows is not None and not counted.rows.get(move.partition)):
@@ -143,9 +145,8 @@ def delete_statements(plan: "ResetPlan", catalog: str) -> Iterator[str]:
             if counted.rows is None and "has no column" in counted.why_not:
                 continue
             yield (
-                f"DELETE FROM {catalog}.{table.target.name} WHERE {of_stream}{topic} = '{move.partition.topic}' AND "
-                f"{partition} = {move.partition.partition} AND {offset} >= {move.range.start} AND "
-                f"{offset} < {move.range.end};"
+                f"DELETE FROM {name} WHERE {of_stream}{topic} = '{move.partition.topic}' AND {partition} = "
+                f"{move.partition.partition} AND {offset} >= {move.range.start} AND {offset} < {move.range.end};"
             )
 
 
@@ -159,8 +160,9 @@ def rollback_steps(plan: "ResetPlan", catalog: str) -> list[str]:
     """The report's steps in place of a reset that only goes back; empty if no snapshot serves."""
     if plan.rollback is None or not plan.again:
         return []
+    name = spark_name(plan.tables[0].target.name)
     return [
-        f"CALL {catalog}.system.rollback_to_snapshot('{plan.tables[0].target.name}', {plan.rollback.snapshot_id});",
+        f"CALL {spark_name(catalog)}.system.rollback_to_snapshot('{name}', {plan.rollback.snapshot_id});",
         f"frazil accept {plan.stream} --rollback reland --reason TEXT",
     ]
 

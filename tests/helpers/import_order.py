@@ -43,7 +43,7 @@ ORDER: dict[str, list[str]] = {
         "sensors",
         "definitions",
     ],
-    "jobs.base": ["errors", "failpoints", "system"],
+    "jobs.base": ["errors", "failpoints", "spark_names", "system"],
     "jobs.clients": ["state_store", "catalog", "registry", "kafka", "install", "spark"],
     "jobs.config": ["documents", "values", "services", "contract", "steps", "stream", "settings", "redaction"],
     "jobs.dead_letters": ["replay", "connect_queue", "expiry"],

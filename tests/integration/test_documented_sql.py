@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.base.spark_names import spark_name
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.config.settings.settings import load_settings
 from jobs.records.schema.iceberg_schema import iceberg_schema
@@ -35,6 +36,7 @@ TIME = "2026-11-30 10:00:00"
 PERSON, OTHER = 4711, 4712
 # A catalog of another kind, which the page on catalogs leaves.
 FORMER = "spark.sql.catalog.nessie"
+ODD = "shop.customers-eu"
 # Statements of the forms that errors and `frazil plan` name.
 OF_MESSAGES = (
     "ALTER TABLE shop.customers CREATE BRANCH side",
@@ -49,6 +51,8 @@ OF_MESSAGES = (
     "CALL system.rewrite_data_files(table => 'shop.customers', options => map('rewrite-all', 'true'))",
     "CALL system.rewrite_data_files(table => 'shop.customers', options => map('delete-file-threshold', '1'))",
     "ALTER TABLE shop.customers UNSET TBLPROPERTIES ('read.split.target-size')",
+    f"ALTER TABLE {spark_name(ODD)} CREATE BRANCH {spark_name('side-1')}",
+    f"CALL system.rewrite_data_files(table => '{spark_name(ODD)}', options => map('rewrite-all', 'true'))",
 )
 CODE = """
 import json
@@ -88,7 +92,7 @@ class Place:
         assert head is not None
         payments.manage_snapshots().create_branch(head, "ingest").create_branch(head, "trial").commit()
         self.table("orders.payments_trial_dead", DEAD_LETTER_SCHEMA)
-        for name in ("shop.customers", "shop.customers_changes"):
+        for name in ("shop.customers", "shop.customers_changes", ODD):
             rows = ({"customer_id": number, "name": "n"} for number in (PERSON, OTHER))
             self.table(name, _columns("customer_id long not null, name string"), *rows)
         self.table("shop.customers_changes_dead", DEAD_LETTER_SCHEMA, _letter(PERSON), _letter(OTHER))

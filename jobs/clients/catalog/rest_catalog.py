@@ -42,9 +42,12 @@ def connection_problem(problem: RequestException) -> str:
     reason: Any = problem.args[0] if problem.args else problem
     while (inner := getattr(reason, "reason", None)) is not None:
         reason = inner
-    url = urlsplit((problem.request.url if problem.request is not None else None) or "")
-    address = f"{url.scheme}://{url.hostname}{f':{url.port}' if url.port else ''}: " if url.hostname else ""
-    return address + _POOL.sub("", str(reason))
+    url = urlsplit(str(problem.request.url or "") if problem.request is not None else "")
+    server = url.netloc.rpartition("@")[2]
+    # A broken connection and a proxy's failure are a phrase and the error behind it.
+    phrases = reason.args if isinstance(getattr(reason, "args", None), tuple) and len(reason.args) == 2 else (reason,)
+    text = ": ".join(_POOL.sub("", str(phrase)).rstrip(".") for phrase in phrases)
+    return f"{url.scheme}://{server}: {text}" if server else text
 
 
 class BoundedRestCatalog(RestCatalog):

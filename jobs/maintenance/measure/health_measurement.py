@@ -23,6 +23,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from jobs.base.errors import FrazilError
+from jobs.base.spark_names import spark_name
 from jobs.maintenance.measure.health_facts import (
     BranchFacts,
     MisnamedColumn,
@@ -196,7 +197,8 @@ def measure_health(table: Table, policy: Policy, now: datetime, *, deep: bool | 
         name = ".".join(table.name())
         raise FrazilError(
             f"table {name}: its metadata name a file that is not there. {gone}",
-            fix=f"restore that file, or in Spark: CALL system.rollback_to_snapshot('{name}', <an earlier snapshot>)",
+            fix=f"restore that file, or in Spark: CALL system.rollback_to_snapshot('{spark_name(name)}', "
+            "<an earlier snapshot>)",
         ) from None
 
 

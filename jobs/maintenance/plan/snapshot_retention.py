@@ -66,9 +66,9 @@ def without_age_limit(table: str, branch: str) -> str:
 
     Spark's `REPLACE BRANCH` would keep the limits, and without a version it moves the branch to the head of main.
     """
-    name = json.dumps(branch)
+    name = json.dumps(branch, ensure_ascii=False)
     statements = (
-        f"table = catalog.load_table({json.dumps(table)})",
+        f"table = catalog.load_table({json.dumps(table, ensure_ascii=False)})",
         f"head = table.refs()[{name}].snapshot_id",
         f"table.manage_snapshots().create_branch(head, {name}).commit()",
     )

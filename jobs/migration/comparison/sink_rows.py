@@ -25,6 +25,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
 from jobs.base.errors import FrazilError
+from jobs.base.spark_names import spark_name
 from jobs.config.stream.models import StreamSpec
 from jobs.migration.comparison.staged_rows import PLACE
 from jobs.migration.comparison.table_facts import equality_deletes
@@ -118,7 +119,7 @@ def refuse_equality_deletes(table: Table, name: str) -> None:
         raise FrazilError(
             f"table {name} has {count:,} equality deletes, as sinks with upserts write them, and frazil cannot find "
             "the rows that they delete. Nothing was changed.",
-            fix=f"apply them with Spark: CALL system.rewrite_data_files(table => '{name}', options => "
+            fix=f"apply them with Spark: CALL system.rewrite_data_files(table => '{spark_name(name)}', options => "
             "map('delete-file-threshold', '1')), then run this again",
         )
 

@@ -28,6 +28,7 @@ from jobs.migration.takeover.sink import Sink, sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog, SinkKafka
 from jobs.migration.takeover.takeover_record import is_of, record_of, recorded_sink
 from jobs.migration.takeover.takeover_refusal import ONE_COMMIT, TakeoverRefusedError, refuse_running
+from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
 from jobs.streaming.operator.reset import existing_targets
 from jobs.streaming.supervision.documents.control_request import read_control
 from jobs.tables.commit.history.branch import existing_table
@@ -101,8 +102,14 @@ def stream_offsets(spec: StreamSpec, settings: Settings, catalog: Catalog) -> St
         ResetRefusedError: It has never run, or its tables do not all stand at the same position.
         StreamStopped: A table was rolled back, dropped or recreated.
     """
-    spec = with_named_tables(spec, catalog)
-    targets = existing_targets(spec, catalog, {})
+    return _offsets_of(spec, settings, _existing_targets(spec, catalog))
+
+
+def _existing_targets(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
+    return existing_targets(with_named_tables(spec, catalog), catalog, {})
+
+
+def _offsets_of(spec: StreamSpec, settings: Settings, targets: Mapping[str, Target]) -> StreamOffsets:
     stamps = of_known_topics({name: target.newest for name, target in targets.items()}, spec.coordinator)
     positions = complete_positions(spec.stream, stamps, spec.coordinator)
     log: LogState = KafkaLog(settings.kafka.with_options(spec.source.options)).state(spec.source)
@@ -123,8 +130,14 @@ def plan_hand_back(
 
     Raises:
         TakeoverRefusedError: It cannot be done like this, whether or not stream and sink are stopped.
+        SinkRestartedError: The sink has committed to the stream's tables since the takeover.
     """
-    offsets = stream_offsets(spec, settings, catalog)
+    targets = _existing_targets(spec, catalog)
+    coordinator = targets[spec.coordinator].table.metadata
+    for target in targets.values():
+        # The record of the hand-back would replace the one that shows these commits.
+        refuse_restarted_sink(spec.stream, coordinator, target.name, target.branch, target.table.metadata)
+    offsets = _offsets_of(spec, settings, targets)
     kafka = SinkKafka(settings.kafka.with_options(spec.source.options))
     sink = _sink_of_group(offsets.record, group, control_topic)
     tables: tuple[str, ...] = ()

@@ -110,6 +110,16 @@ def needs_stamp(spec: StreamSpec, sink: Sink, catalog: Catalog) -> bool:
     return record is None or record.handed_back is not None or not is_of(record, sink)
 
 
+def finish_batch(spec: StreamSpec, settings: Settings, catalog: Catalog) -> None:
+    """Commit what the stream's pending records hold, as its next driver would, so that its position is final."""
+    folder = stream_folder(settings, spec.stream)
+    if not folder.pending_records():
+        return
+    kafka = KafkaLog(settings.kafka.with_options(spec.source.options))
+    with control_lock(folder, spec.stream), opened(spec, settings, catalog, kafka, TAKEOVER):
+        pass
+
+
 def move_position(spec: StreamSpec, settings: Settings, sink: Sink, start: Positions, who: str, reason: str) -> None:
     """Move a stream that was opened before, or that had handed its position back, to the sink's offsets.
 

@@ -14,7 +14,7 @@ from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.migration.sink_protocol.sink_floor import sink_floor
 from jobs.migration.takeover.sink_kafka import SinkKafka
-from jobs.migration.takeover.start_stamp import move_position, needs_stamp, stamp_start, start_note
+from jobs.migration.takeover.start_stamp import finish_batch, move_position, needs_stamp, stamp_start, start_note
 from jobs.migration.takeover.stopped_sink import OnWait, sink_obstacle, stop_connector, wait_until_stopped
 from jobs.migration.takeover.table_completion import complete_table
 from jobs.migration.takeover.takeover_plan import TakeoverPlan, TakeoverRequest, plan_in_catalog
@@ -61,6 +61,8 @@ def take_over_from_sink(
         stop_connector(sink, worker, on_wait)
     wait_until_stopped(sink, worker, kafka, on_wait, stop_requested=request.stop_connector)
     with connect_catalog(settings) as catalog:
+        # A batch that the stream's stop left behind would move the position while the takeover moves it.
+        finish_batch(spec, settings, catalog)
         plan = plan_in_catalog(spec, settings, request, catalog, on_read)
         if plan.obstacle is not None:
             raise plan.obstacle

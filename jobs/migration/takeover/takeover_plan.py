@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from jobs.base.errors import FrazilError
 from jobs.clients.catalog.catalog import connect_catalog
 from jobs.clients.kafka.metadata import KafkaLog
+from jobs.clients.state_store.stream_folder import stream_folder
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.config.stream.shaped_table import misfit_fix
@@ -177,6 +178,11 @@ def plan_in_catalog(
             refuse_format(table.metadata, completion.table)
     position_set = stands_at(spec, sink, catalog, start, restarted=restarted)
     notes = [*_notes(spec, sink, facts, completions, row_tables, with_worker=request.worker is not None)]
+    if stream_folder(settings, spec.stream).pending_records():
+        notes.append(
+            f"The last batch of stream {spec.stream} is not committed to all of its tables. The takeover commits it "
+            "first, so the stream may start further on."
+        )
     if restarted:
         ends = ", ".join(f"{at.partition} at {at.start}" for at in both[:_NAMED])
         more = f" and {len(both) - _NAMED} more" if len(both) > _NAMED else ""

@@ -9,6 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.base.errors import FrazilError
+from jobs.base.spark_names import spark_name
 from jobs.config.settings.settings import Settings
 from jobs.config.stream.models import StreamSpec
 from jobs.quality.publishing.discarded_letters import DiscardedLetters, LetterCounts, NoRecords
@@ -131,7 +132,7 @@ def discarded_interval(spec: StreamSpec, table: Table, decided: Discard) -> Inte
         raise UnpublishableError(
             f"stream {stream}: branch {decided.branch} does not have the {decided.rows:,} rows any more that "
             f"{decided.by} has decided to discard: somebody has moved it. Nothing was discarded.",
-            fix=f"move it back to where it has them, in Spark: ALTER TABLE … REPLACE BRANCH {decided.branch} AS OF "
-            "VERSION …",
+            fix="move it back to where it has them, in Spark: ALTER TABLE … REPLACE BRANCH "
+            f"{spark_name(decided.branch)} AS OF VERSION …",
         )
     return found

@@ -22,6 +22,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.base.errors import FrazilError
+from jobs.base.spark_names import spark_name
 from jobs.tables.commit.history.branch import begin_property
 from jobs.tables.commit.history.discards import Discard, is_discarded
 from jobs.tables.commit.history.lineage import ancestors
@@ -260,8 +261,8 @@ def _refuse_unstamped(new: Sequence[Snapshot], stamped: set[int], stream: str, b
 
 def _undo(branch: str, stream: str) -> str:
     return (
-        f"in Spark: ALTER TABLE … REPLACE BRANCH {branch} AS OF VERSION <the snapshot before>, then `frazil accept "
-        f"{stream} --rollback reland` if the stream had landed since"
+        f"in Spark: ALTER TABLE … REPLACE BRANCH {spark_name(branch)} AS OF VERSION <the snapshot before>, then "
+        f"`frazil accept {stream} --rollback reland` if the stream had landed since"
     )
 
 
@@ -287,9 +288,9 @@ def _files_of(
             raise UnpublishableError(
                 f"stream {stream}: branch {found.branch} has files of snapshot {snapshot_id}, which has expired, so "
                 f"the stream of their rows is unknown. {MAIN_BRANCH} is as it was published last.",
-                fix=f"`frazil stop {stream}`; in Spark: ALTER TABLE … DROP BRANCH {found.branch}; then `frazil accept "
-                f"{stream} --rollback reland`, which lands again what {MAIN_BRANCH} lacks, and start the stream. Leave "
-                "the expiry to `frazil maintain`",
+                fix=f"`frazil stop {stream}`; in Spark: ALTER TABLE … DROP BRANCH {spark_name(found.branch)}; then "
+                f"`frazil accept {stream} --rollback reland`, which lands again what {MAIN_BRANCH} lacks, and start "
+                "the stream. Leave the expiry to `frazil maintain`",
             )
     return [file for _, file in sorted(mine, key=lambda each: each[0])], others
 

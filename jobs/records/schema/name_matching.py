@@ -17,6 +17,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.base.errors import FrazilError
+from jobs.base.spark_names import spark_name
 from jobs.records.schema.needs import Path
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def aliases_of(table: Schema, properties: Mapping[str, str], name: str) -> Alias
         raise FrazilError(
             f"the property {NAME_MAPPING} of table {name} is no name mapping as Iceberg has it, a list of field-id, "
             "names and fields, so nobody knows which columns a record's fields are.",
-            fix=f"in Spark: ALTER TABLE {name} UNSET TBLPROPERTIES ('{NAME_MAPPING}'), or correct it",
+            fix=f"in Spark: ALTER TABLE {spark_name(name)} UNSET TBLPROPERTIES ('{NAME_MAPPING}'), or correct it",
         ) from None
     return tuple(_aliases(table.as_struct(), names, ())) if names else ()
 

@@ -19,6 +19,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.types import UUIDType
 
 from jobs.base.errors import FrazilError
+from jobs.base.spark_names import spark_name
 from jobs.records.schema.column_names import name_problems, partition_names
 
 _SWITCHES = ("write.parquet.stats-enabled.column", "write.parquet.dict-encoding-enabled.column")
@@ -140,7 +141,7 @@ def refuse_format(metadata: TableMetadata, name: str) -> None:
         # Sequence numbers tell expiry from rollback, and show what the ledger lacks.
         raise FrazilError(
             f"table {name} is of Iceberg's format version 1, whose commits have no sequence numbers.",
-            fix=f"in Spark: ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '2')",
+            fix=f"in Spark: ALTER TABLE {spark_name(name)} SET TBLPROPERTIES ('format-version' = '2')",
         )
     if metadata.format_version > 2:
         raise FrazilError(

@@ -183,7 +183,7 @@ def test_a_branch_that_a_stream_writes_is_not_left_to_an_age_limit() -> None:
     assert refused.value.fix == without_age_limit(NAME, "ingest")
 
 
-@pytest.mark.parametrize("branch", ["main", "ingest", 'it\'s "mine"'])
+@pytest.mark.parametrize("branch", ["main", "ingest", 'it\'s "mine"', "\N{SNOWFLAKE} \N{ICE CUBE}"])
 def test_the_command_that_takes_age_limits_away_leaves_a_branch_where_it_is(tmp_path: Path, branch: str) -> None:
     landed = LandedTable(tmp_path)
     head = landed.land((0, 0, 1))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.base.spark_names import spark_name
 from jobs.config.stream.models import StreamSpec
 from jobs.tables.commit.history.branch import described
 from jobs.tables.commit.history.lineage import ancestors
@@ -58,9 +59,9 @@ def refuse_restarted_sink(
     keep = f"keep its rows: {again}, which goes on behind both"
     before = first.parent_snapshot_id
     if before is not None and _descends_from_stamp(metadata, before, stream):
-        back = f"CALL system.rollback_to_snapshot('{table}', {before})"
+        back = f"CALL system.rollback_to_snapshot('{spark_name(table)}', {before})"
         if branch != MAIN_BRANCH:
-            back = f"ALTER TABLE {table} REPLACE BRANCH {branch} AS OF VERSION {before}"
+            back = f"ALTER TABLE {spark_name(table)} REPLACE BRANCH {spark_name(branch)} AS OF VERSION {before}"
         keep = f"take its rows out, in Spark: {back}, then frazil start {stream}; or {keep}"
     raise SinkRestartedError(
         f"stream {stream}: connector {record.connector} was started again after the takeover. It has committed to "

@@ -6,7 +6,7 @@ If the stream writes another branch, `main` in the given metadata points to that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from pyiceberg.table import Table
@@ -25,7 +25,7 @@ from jobs.tables.commit.history.lineage import (
     stands_on,
 )
 from jobs.tables.commit.history.reissue import as_landed
-from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition
+from jobs.tables.commit.stamp.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
 from jobs.tables.commit.stamp.retired_topics import returned_topics
 from jobs.tables.commit.stamp.stamps import (
     PROPERTY_PREFIX,
@@ -47,6 +47,8 @@ class History:
         removed: Records that a rollback took out of the table, by partition; empty without a rollback.
         rolled_back: Whether somebody rolled the table back, or may have.
         doubt: Whether a rollback can be neither shown nor excluded.
+        begun: First offsets of what a rollback took out, if all of its snapshots still exist. The table had nothing of
+            the stream between the kept stamps' positions and these.
     """
 
     newest: Stamp | None
@@ -54,11 +56,12 @@ class History:
     removed: dict[TopicPartition, OffsetRange]
     rolled_back: bool
     doubt: bool = False
+    begun: Positions = field(default_factory=dict)
 
     @property
     def kept(self) -> Positions:
         """Positions by the stamps that the branch still has; `newest` has the positions before a rollback."""
-        return _stands_by(self.stamped_ancestor, self.newest)
+        return pointwise_max([_stands_by(self.stamped_ancestor, self.newest), self.begun])
 
 
 def history_of(table: Table, stream: str) -> History:
@@ -151,7 +154,8 @@ def _compared(
     moved = found is not None and found.sequence < (recorded.last_move or 0)
     if found is not None and moved and _only_answers_lost(metadata, stream, recorded, found, along):
         return History(recorded, found, {}, rolled_back=False)
-    kept = _stands_by(found, recorded)
+    begun = _begun(metadata, stream, recorded, along)
+    kept = pointwise_max([_stands_by(found, recorded), begun])
     # One commit writes both, so they differ only if the branch was moved since.
     removed = {
         partition: OffsetRange(kept.get(partition, 0), offset)
@@ -170,8 +174,9 @@ def _compared(
         back = {p: at for p, at in lowest.items() if at < kept.get(p, 0) <= stands.get(p, 0)}
         removed |= {p: OffsetRange(at, stands[p]) for p, at in back.items()}
         # If stamps have expired, nobody knows whether the table was moved back in between.
-        return History(recorded, found, removed, rolled_back=True, doubt=not removed and bool(recorded.position))
-    return History(recorded, found, removed, rolled_back=bool(removed))
+        doubt = not removed and bool(recorded.position)
+        return History(recorded, found, removed, rolled_back=True, doubt=doubt, begun=begun)
+    return History(recorded, found, removed, rolled_back=bool(removed), begun=begun)
 
 
 def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartition, int]:
@@ -218,6 +223,25 @@ def _lowest(
             for partition, at in each.items():
                 lowest[partition] = min(at, lowest.get(partition, at))
     return lowest
+
+
+def _begun(metadata: TableMetadata, stream: str, recorded: Stamp, along: list[Snapshot]) -> dict[TopicPartition, int]:
+    """First offsets of the lost batches; empty if some of them have expired, or if an answer was lost with them."""
+    ids = {each.snapshot_id for each in along}
+    last = next((each for each in metadata.snapshots if each.sequence_number == recorded.sequence), None)
+    begun: dict[TopicPartition, int] = {}
+    for each in ancestors(metadata, last.snapshot_id) if last is not None else ():
+        if each.snapshot_id in ids:
+            return begun
+        stamp = _summary_stamp(metadata, each, stream)
+        if stamp is None or stamp.kind == "claim":
+            continue
+        if stamp.kind != "batch":
+            return {}
+        stood = {**stamp.start, **{partition: part.stood for partition, part in stamp.parts.items()}}
+        for partition, at in stood.items():
+            begun[partition] = min(at, begun.get(partition, at))
+    return {}
 
 
 def newest_batch(metadata: TableMetadata, stream: str) -> Stamp | None:

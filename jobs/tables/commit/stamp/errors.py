@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from jobs.base.errors import FrazilError, StreamStopped
+from jobs.base.spark_names import spark_name
 from jobs.tables.commit.stamp.offsets import Ranges
 
 _BEGUN = "the main table from its `start`, any other with records from then on"
@@ -339,7 +340,7 @@ def damaged_property(stream: str, table: str, name: str, problem: Exception, mea
     return DamagedPropertyError(
         f"stream {stream}: the property {name} of {whose} is damaged ({why}).",
         fix="set it again as an older version of the table's metadata has it; or, in Spark: ALTER TABLE "
-        f"{table or '…'} UNSET TBLPROPERTIES ('{name}'). {meaning}",
+        f"{spark_name(table) if table else '…'} UNSET TBLPROPERTIES ('{name}'). {meaning}",
     )
 
 

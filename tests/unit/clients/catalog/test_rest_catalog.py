@@ -57,6 +57,7 @@ def test_a_catalog_that_never_answers_is_away(
         ("http://127.0.0.1:9/a-secret", "http://127.0.0.1:9: Failed to establish a new connection: Connection refused"),
         ("https://127.0.0.1:9", "https://127.0.0.1:9: Failed to establish a new connection: Connection refused"),
         ("http://catalog.invalid:8181", "http://catalog.invalid:8181: Failed to resolve 'catalog.invalid'"),
+        ("http://[::1]:9", "http://[::1]:9: Failed to establish a new connection: "),
     ],
 )
 def test_a_catalog_that_cannot_be_reached_is_named_in_one_line(uri: str, said: str, tmp_path: Path) -> None:
@@ -65,6 +66,16 @@ def test_a_catalog_that_cannot_be_reached_is_named_in_one_line(uri: str, said: s
         connect_catalog(settings)
     assert told.value.message.startswith(f"catalog lake: ConnectionError: {said}")
     assert "secret" not in told.value.message and "retries" not in told.value.message
+
+
+def test_a_proxy_that_cannot_be_reached_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://ada:hunter2@127.0.0.1:9")
+    settings = Settings.embedded(tmp_path).model_copy(update={"catalog": rest("http://catalog.invalid:8181")})
+    with pytest.raises(CatalogUnavailableError) as told:
+        connect_catalog(settings)
+    said = "http://catalog.invalid:8181: Unable to connect to proxy: Failed to establish a new connection: "
+    assert told.value.message.startswith(f"catalog lake: ProxyError: {said}")
+    assert "hunter2" not in told.value.message
 
 
 def test_a_connection_waits_for_each_answer_so_long(monkeypatch: pytest.MonkeyPatch) -> None:

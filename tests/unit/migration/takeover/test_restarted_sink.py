@@ -13,11 +13,12 @@ from jobs.migration.sink_protocol.sink_floor import floor_text
 from jobs.migration.takeover.sink import sink_of
 from jobs.migration.takeover.sink_kafka import ControlLog
 from jobs.migration.takeover.table_completion import COMPLETED_KEY
+from jobs.migration.takeover.takeover_plan import TakeoverRequest, plan_takeover
 from jobs.migration.takeover.takeover_refusal import TakeoverRefusedError
 from jobs.migration.takeover.takeover_seam import seam_of
 from jobs.streaming.driver.tables.former_sink import refuse_restarted_sink
 from jobs.tables.commit.history.sink_record import TakeoverRecord, is_commit_since_takeover, takeover_record
-from jobs.tables.commit.stamp.errors import SinkRestartedError
+from jobs.tables.commit.stamp.errors import RolledBackError, SinkRestartedError
 from jobs.tables.commit.stamp.offsets import TopicPartition
 from tests.helpers.memory_sink import SinkAndStream
 from tests.helpers.routed_stream import SINK as TABLE
@@ -81,6 +82,23 @@ def test_a_rollback_of_the_sinks_rows_lets_the_stream_go_on(taken: SinkAndStream
     assert taken.stream.placed() == expected
 
 
+def test_a_rollback_to_before_the_streams_first_batch_lands_no_row_of_the_sink_again(world: SinkAndStream) -> None:
+    world.stream.produce(4)
+    sink_commits(world, OTHER_TABLE, floor=10)
+    world.kafka.groups["connect-sink"] = {P0: 4}
+    world.take_over()
+    before = world.stream.head(OTHER_TABLE)
+    world.stream.land_elsewhere()
+    world.stream.land_elsewhere()
+    world.stream.roll_back(OTHER_TABLE, before)
+    with pytest.raises(RolledBackError, match=r"records payments-0 \[4, 14\) are no longer in it"):
+        world.stream.open_and_close()
+    world.stream.answer(rollback="reland")
+    world.stream.land_elsewhere()
+    assert world.stream.offsets(OTHER_TABLE) == [5, 6, 10, 11, 15, 16]
+    assert not world.stream.audited().problems
+
+
 @pytest.mark.parametrize(("sink_ended", "start"), [(7, 10), (10, 10), (13, 13)])
 def test_a_second_takeover_goes_on_behind_both(taken: SinkAndStream, sink_ended: int, start: int) -> None:
     taken.stream.produce(5)
@@ -111,6 +129,42 @@ def test_a_second_takeover_completes_a_half_committed_batch(taken: SinkAndStream
     assert [at for at in taken.stream.offsets(TABLE) if at >= 4] == [
         at for at in taken.stream.expected()[TABLE] if at >= 4
     ]
+
+
+@pytest.mark.parametrize(("sink_ended", "start"), [(7, 20), (17, 20), (22, 22)])
+def test_a_second_takeover_goes_on_behind_a_batch_that_no_table_had(
+    taken: SinkAndStream, sink_ended: int, start: int
+) -> None:
+    with taken.stream.opened():
+        taken.stream.land_next(5)
+        sink_commits(taken)
+        with pytest.raises(SinkRestartedError):
+            taken.stream.land_next(5)
+    taken.stream.produce(5)
+    taken.kafka.groups["connect-sink"] = {P0: sink_ended}
+    taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
+    request = TakeoverRequest(SINK)
+    planned = plan_takeover(taken.stream.spec, taken.stream.settings, request)
+    assert any("The takeover commits it first" in note for note in planned.notes)
+    plan = taken.take_over()
+    assert plan.start == {P0: start}
+    assert not any("commits it first" in note for note in plan.notes)
+    taken.stream.land_elsewhere(5)
+    for name, offsets in taken.stream.expected().items():
+        since = [at for at in taken.stream.offsets(name) if at >= 15]
+        assert since == [at for at in offsets if 15 <= at < 20 or at >= start]
+
+
+def test_a_hand_back_does_not_pass_over_commits_since_the_takeover(taken: SinkAndStream) -> None:
+    sink_commits(taken, OTHER_TABLE)
+    taken.kafka.groups["connect-sink"] = {P0: 7}
+    taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
+    with pytest.raises(SinkRestartedError, match=f"table {OTHER_TABLE}"):
+        taken.hand_back()
+    assert taken.offsets() == {P0: 7}
+    taken.take_over()
+    taken.hand_back()
+    assert taken.offsets() == {P0: 10}
 
 
 def test_the_seam_is_not_sound_beside_a_sink_that_commits(world: SinkAndStream) -> None:
@@ -216,6 +270,17 @@ def test_no_rollback_is_named_to_a_snapshot_that_may_hold_rows_of_the_sink(taken
             refuse_restarted_sink("payments", metadata, TABLE, "main", known)
         assert ("rollback_to_snapshot" in (stopped.value.fix or "")) == named
         assert "frazil takeover payments --from-connect sink --connect URL" in (stopped.value.fix or "")
+
+
+def test_the_rollback_quotes_names_that_spark_does_not_take_as_they_are(taken: SinkAndStream) -> None:
+    metadata = sink_commits(taken).metadata
+    for branch, statement in (
+        ("main", "CALL system.rollback_to_snapshot('raw.`pay-ments`', "),
+        ("audit-1", "ALTER TABLE raw.`pay-ments` REPLACE BRANCH `audit-1` AS OF VERSION "),
+    ):
+        with pytest.raises(SinkRestartedError) as stopped:
+            refuse_restarted_sink("payments", metadata, "raw.pay-ments", branch, metadata)
+        assert statement in (stopped.value.fix or "")
 
 
 RECORD = TakeoverRecord(
