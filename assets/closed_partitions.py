@@ -60,8 +60,8 @@ def closed_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | None:
         deps=[dagster_names.table_key(settings, spec.table.name)],
         partitions_def=closed_partitions_of(event_time),
         description=f"Each {event_time.closes} of `{event_time.column}` in `{spec.table.name}`, reported once, when "
-        "all of it that comes in time has landed: the watermark is past its end, and the table and the dead letters "
-        "are complete up to it. Let what is made of it depend on this.",
+        "all its timely records have landed: the watermark is past its end, and the table and the dead "
+        "letters are complete up to it. Let downstream assets depend on this.",
         group_name=dagster_names.group_name(spec),
         owners=dagster_names.owners(spec),
         kinds={"iceberg", "partition"},

@@ -111,8 +111,8 @@ class ContractConfig(dg.Config):
     """Rows to check; by default those that are new since the last check of the whole contract."""
 
     whole: bool = Field(default=False, description="Look at the whole table.")
-    where: str = Field(default="", description="Look at the rows of which this holds, such as day = '2026-01-01'.")
-    engine: str = Field(default="", description="pandas or spark; without it Spark where rows are many.")
+    where: str = Field(default="", description="Only the rows that meet this condition, such as day = '2026-01-01'.")
+    engine: str = Field(default="", description="pandas or spark; without it Spark if there are many rows.")
 
 
 def expectations_by_key(

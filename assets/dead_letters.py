@@ -31,13 +31,13 @@ LETTERS_WAITING = "letters_waiting"
 REPLAY_WOULD_HELP = "replay_would_help"
 LETTER_DESCRIPTIONS = {
     LETTERS_WAITING: (
-        "No letter is parked, none waits for a table that is parked or was, and no more of records that failed, of all "
-        "records read, than slo.dead_letter_ratio allows. "
-        "Letters wait that are new, failed again or parked."
+        "No dead letter is exhausted (`parked`), none waits for a table that is or was suspended, and the share of "
+        "failed records among all records read is within slo.dead_letter_ratio. Dead letters that are new, failed "
+        "again or exhausted wait."
     ),
     REPLAY_WOULD_HELP: (
-        "Letters that wait since an earlier configuration would fail again under the present one; where a sample of "
-        "them succeeds now, this warns and names the command."
+        "Dead letters of an earlier configuration would fail again under the present one. If a sample of them "
+        "succeeds now, this warns and names the command."
     ),
 }
 DEFAULT_DEAD_LETTER_RATIO = 0.05
@@ -107,7 +107,7 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
     wrong: list[str] = []
     nexts: list[str] = []
     if counted.unreadable:
-        wrong.append(f"{counted.unreadable:,} letters are in data files that cannot be read")
+        wrong.append(f"{counted.unreadable:,} dead letters are in data files that cannot be read")
         nexts.append(f"frazil replay {stream} --dry-run, which names the files")
     apart = counted.waiting_for
     failed = counted.waiting - sum(apart.values())
@@ -116,16 +116,16 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
         figures["waiting_ratio"] = round(failed / read, 6)
     if above:
         wrong.append(
-            f"{failed:,} letters wait, {failed / read:.2%} of the {read:,} records read since the stream's first "
+            f"{failed:,} dead letters wait, {failed / read:.2%} of the {read:,} records read since the stream's first "
             f"run; {allowed:.2%} are allowed"
         )
         nexts.append(f"frazil replay {stream} --dry-run")
     for table, count in apart.items():
         figures[f"waiting_for_{table}"] = count
-        wrong.append(f"{count:,} letters wait for table {table}, which is parked or was")
-        nexts.append(f"frazil status {stream}, which tells whether it still is; then frazil replay {stream}")
+        wrong.append(f"{count:,} dead letters wait for table {table}, which is or was suspended")
+        nexts.append(f"frazil status {stream}, which shows whether it still is; then frazil replay {stream}")
     if parked:
-        wrong.append(f"{parked:,} letters are parked: replays failed {spec.errors.replay.park_after} times")
+        wrong.append(f"{parked:,} dead letters are exhausted: replays failed {spec.errors.replay.park_after} times")
         nexts.append(f"frazil letters {stream} --state parked")
     if wrong:
         code = f"waiting:{bool(counted.unreadable)}:{above}:{bool(parked)}"
@@ -133,8 +133,8 @@ def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: f
         sentence = f"{'; '.join(wrong)}. Next: {nexts[0]}"
         return CheckOutcome(LETTERS_WAITING, False, sentence, code, warn=True, figures=figures, at=at)
     if not counted.waiting:
-        return CheckOutcome(LETTERS_WAITING, True, "No letter waits.", "none", figures=figures, at=at)
-    sentence = f"{counted.waiting:,} letters wait ({', '.join(WAITING[:2]).replace('_', ' ')}); none is parked."
+        return CheckOutcome(LETTERS_WAITING, True, "No dead letter waits.", "none", figures=figures, at=at)
+    sentence = f"{counted.waiting:,} dead letters wait ({', '.join(WAITING[:2]).replace('_', ' ')}); none is exhausted."
     return CheckOutcome(LETTERS_WAITING, True, sentence, "fine", figures=figures, at=at)
 
 

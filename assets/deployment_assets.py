@@ -17,12 +17,12 @@ def supervisor_asset() -> dg.AssetSpec:
     return dg.AssetSpec(
         SUPERVISOR_KEY,
         description=(
-            "The sensor `frazil_reconcile`, which keeps the streams as they are wanted. Reported every two minutes, "
-            "and at once when a stream comes to need somebody: `all_streams` below is a table of all streams, what "
-            "needs a hand first. Its times are how long before `as_of` something was: when its state began (`since`), "
-            "its newest commit, and what its table is complete through; `letters` are the dead letters that wait. "
-            "If it turns stale, no driver that has failed is started again and no check is up to date; drivers that "
-            "run go on, and their watchdogs restart those that are killed. Look at the sensor's newest tick, and at "
+            "The sensor `frazil_reconcile`, which keeps the streams in their desired state. Reported every two "
+            "minutes, and at once when a stream needs a person: `all_streams` below is a table of all streams, with "
+            "those that need action first. Its times are ages at `as_of`: of the state (`since`), of the newest "
+            "commit, and of the time through which the table is complete; `letters` are waiting dead letters. If it "
+            "turns stale, no driver that has failed is started again and no check is up to date; drivers that run go "
+            "on, and their watchdogs restart those that are killed. Look at the sensor's newest tick, and at "
             "Dagster's daemon."
         ),
         group_name="supervisor",

@@ -47,7 +47,7 @@ from jobs.tables.dead_letter_table.tally import tally_dead_letters
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, SparkResource
 
-_PARKED = "parked: its records wait among the dead letters; `frazil accept {stream} --unpark {name}`, then replay them"
+_PARKED = "suspended: its records wait as dead letters; `frazil accept {stream} --unpark {name}`, then replay them"
 _NOT_MADE = "no record has come for it yet: it is made with the columns of its first records"
 
 if TYPE_CHECKING:

@@ -65,8 +65,8 @@ def _mirror_check(spec: StreamSpec, mirror: Mirror, settings: Settings) -> dg.As
             dg.AssetCheckSpec(
                 MIRROR_CONSISTENT,
                 asset=key,
-                description="Each key has the row that the changes in the changelog make of it, through the merge that "
-                "the mirror's newest stamp tells, and no dead letter holds a change back."
+                description="Each key has the row that results from the changelog, up to the merge in the mirror's "
+                "newest stamp, and no dead letter holds a change back."
                 + (f" And it has that of source `{mirror.source.connection}` itself." if mirror.source else ""),
             )
         ],

@@ -70,8 +70,8 @@ def _mirror_asset(spec: StreamSpec, changelog: str, mirror: Mirror, settings: Se
             dg.AssetCheckSpec(
                 MIRROR_CURRENT,
                 asset=key,
-                description="The mirror has all changes that its changelog has had for long, nothing stands in the way "
-                "of its next merge, nobody else has written to it, and no dead letter holds a change back.",
+                description="The mirror has all old changes of its changelog, its next merge is possible, no other "
+                "writer has changed it, and no dead letter holds a change back.",
             )
         ],
     )
@@ -172,7 +172,7 @@ def mirror_outcome(spec: StreamSpec, mirror: Mirror, status: "MirrorStatus") -> 
         allowed = max(_LEAST_LATE_SECONDS, _LATE_TIMES * mirror.every.total_seconds())
         if lag > allowed:
             said = (
-                f"{status.lag_rows or 0:,} changes have been missing in {mirror.table} for {lag:,.0f} s; its file says "
+                f"{status.lag_rows or 0:,} changes have been missing in {mirror.table} for {lag:,.0f} s; its file has "
                 f"every {mirror.every.total_seconds():,.0f} s. Next: {next_merge}"
             )
             return CheckOutcome(MIRROR_CURRENT, False, said, "late", figures=figures)
@@ -244,11 +244,11 @@ def named_mirrors_assets(spec: StreamSpec, settings: Settings) -> Iterator[dg.As
             mirror_key(settings, mirror),
             deps=[tables],
             partitions_def=named_tables_of(spec),
-            description=f"What the source of stream `{spec.stream}` is, made of the changes in its changelogs "
-            f"`{spec.route.to}`: a table `{mirror.table}` for each. Each is a partition, told of by the sensor "
-            "`frazil_mirrors` when something was merged into it, and when it is not current. Each table's own page is "
-            f"the asset of its name in the catalog of assets: put the changelog's name where `{{table}}` stands, "
-            f"which has its value where `{VALUE}` stands in its own.",
+            description=f"The source tables of stream `{spec.stream}`, merged from its changelogs `{spec.route.to}`: "
+            f"a table `{mirror.table}` for each. Each is a partition, reported by the sensor "
+            "`frazil_mirrors` after a merge and when it is not current. Each table's own page is the "
+            "asset of its name in the catalog of assets: put the changelog's name where `{table}` "
+            f"stands, which has its value where `{VALUE}` stands in its own.",
             group_name=dagster_names.group_name(spec),
             owners=dagster_names.owners(spec),
             kinds={"spark", "iceberg", "table"},

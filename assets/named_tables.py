@@ -55,12 +55,12 @@ def named_tables_asset(spec: StreamSpec, settings: Settings) -> dg.AssetSpec | N
         key,
         deps=dagster_names.topic_keys(spec),
         partitions_def=named_tables_of(spec),
-        description=f"The tables of stream `{spec.stream}` that values of its records name: `{spec.route.to}`, one for "
-        f"each `{spec.route.by}`, at most {spec.route.limit:,} with those of the file. Each is a partition, added "
-        "when it is first told of, by the sensor `frazil_reconcile` or by the run that drains the stream, and "
-        f"told of again when rows have come. Each table's "
-        "own page, with its rows, snapshots and times, is the asset of its name in the catalog of assets: put its "
-        f"value where `{VALUE}` stands.",
+        description=f"The dynamic tables of stream `{spec.stream}`, which its records name: `{spec.route.to}`, one "
+        f"for each `{spec.route.by}`, at most {spec.route.limit:,} with those of the file. Each is a "
+        "partition, added when it is first reported, by the sensor `frazil_reconcile` or by the stream's "
+        "one-off run, and reported again when rows have come. Each table's own page, with its rows, "
+        "snapshots and times, is the asset of its name in the catalog of assets: put its value where "
+        f"`{VALUE}` stands.",
         group_name=dagster_names.group_name(spec),
         owners=dagster_names.owners(spec),
         kinds={"spark", "iceberg", "table"},

@@ -34,8 +34,8 @@ def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChec
             dg.AssetCheckSpec(
                 PUBLISHED,
                 asset=key,
-                description=f"Holds what the stream has landed on branch {spec.publish.branch} against its contract, "
-                "and publishes it to main. Red while something is held.",
+                description=f"Checks what the stream has landed on branch {spec.publish.branch} against its contract, "
+                "and publishes it to main. Red while rows are quarantined.",
                 blocking=True,
             )
         ],

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 SCHEMA_CONTRACT = "schema_contract"
 DESCRIPTION = (
-    "The table takes what the stream's records bring: what its file declares, and the newest schemas of its subjects, "
-    "held against the table as it is now, before a record comes (by the sensor frazil_schemas). Warns where records "
-    "would become dead letters or somebody has to decide; fails where the stream would stop."
+    "The table takes the stream's records: the file's columns and the newest schemas of its subjects are compared "
+    "with the table, before a record comes (by the sensor frazil_schemas). Warns if records would become dead "
+    "letters or somebody has to decide; fails if the stream would stop."
 )
 _SHOWN = 50
 
@@ -65,7 +65,7 @@ def contract_outcome(
     """
     figures: dict[str, Any] = {"downstream": _markdown_list(downstream) if downstream else "none that Dagster knows"}
     if table is None:
-        return _outcome("ok", f"Table {spec.table.name} is not there yet; the first run creates it.", figures)
+        return _outcome("ok", f"Table {spec.table.name} does not exist yet; the first run creates it.", figures)
     # Ids as text, so that Dagster does not plot them.
     figures["schema_id"] = str(table.metadata.current_schema_id)
     figures |= {f"version of {each.name}": str(each.version) for each in subjects if each.version is not None}
@@ -98,7 +98,7 @@ def contract_outcome(
         )
         wait = "change waits" if len(proposed) == 1 else "changes wait"
         says = "; ".join(each.says for each in proposed[:3])
-        said = f"{len(proposed)} {wait} for somebody to decide: {says}."
+        said = f"{len(proposed)} {wait} for a decision: {says}."
         bad.append(("warn", said, f"frazil schema apply {spec.stream}"))
     figures |= {"differences": len(found), "proposed_changes": len(proposed)}
     if found:

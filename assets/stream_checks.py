@@ -30,7 +30,7 @@ DESCRIPTIONS = {
     "batch_not_stalled": "The driver gets on: no batch hangs, and records that wait are read.",
     "lag_within_slo": (
         "The table is no further behind the topics than slo.lag_records and slo.lag_time, or freshness.fail, allow. "
-        "Where none of them is set, it warns from 15 minutes beyond the trigger on. While the stream is halted, no "
+        "If none of them is set, it warns from 15 minutes beyond the trigger on. While the stream is halted, no "
         "record waits."
     ),
     "dead_letter_ratio": (
@@ -38,7 +38,7 @@ DESCRIPTIONS = {
         "halted over records that failed."
     ),
     "unknown_fields": "No record has a key that neither the schema declares nor slo.unknown_fields names.",
-    "configuration": "The stream's file is valid, and what runs is what it says.",
+    "configuration": "The stream's file is valid, and the driver runs by it.",
 }
 ADDS_UP = "adds_up"
 

@@ -18,11 +18,11 @@ from jobs.tables.dead_letter_table.table import DEAD_LETTER_SCHEMA
 from resources.deployment_resource import DeploymentResource
 from resources.services import CatalogResource, KafkaResource, SparkResource
 
-_DRAINS = "Materialize to land everything its topics hold, once."
+_DRAINS = "Materialize to land all present records of its topics, once."
 _RUNS = (
-    "It runs all the time, in a process of its own. Materialize to see to it that it runs as its file says now; that "
-    "run ends within moments. To terminate such a run ends only the run, not the stream: for that there are "
-    "`frazil pause` and `frazil stop`. A paused or stopped stream refuses to be materialized."
+    "It runs all the time, in a process of its own. Materialize to roll out its present file; that run ends within "
+    "moments. Terminating such a run ends only the run, not the stream: for that there are `frazil pause` and "
+    "`frazil stop`. A paused or stopped stream refuses to be materialized."
 )
 
 
@@ -57,7 +57,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=dagster_names.op_name(spec),
-        description="Makes sure that the stream's driver runs, or lands what its topics hold, once.",
+        description="Makes sure that the stream's driver runs, or lands the present records of its topics, once.",
         specs=[_asset_spec(spec, target, keys) for target in spec.targets],
         check_specs=[
             dg.AssetCheckSpec(

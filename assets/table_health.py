@@ -37,9 +37,9 @@ _SHOWN_STEPS = 20
 _SIZES = tuple(mebibytes * 1024**2 for mebibytes in (0, 1, 4, 16, 64, 256))
 TABLE_HEALTH = "table_health"
 DESCRIPTION = (
-    "The table's files, deletes, snapshots and manifests cost its readers and writers little: a score of "
-    "{warn} or more of 100. Below {error} it is an error. Warns of branches that grow and are not remade, too. "
-    "Evaluated each hour, by maintenance."
+    "The table's files, deletes, snapshots and manifests cost its readers and writers little: a score of {warn} or "
+    "more of 100. Below {error} it is an error. Also warns of branches that grow and are not rebased. Evaluated "
+    "each hour, by maintenance."
 )
 WARN_BELOW = 70
 ERROR_BELOW = RED_BELOW

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--payments", type=int, default=4_000_000)
     parser.add_argument("--batch", type=int, default=500_000, help="max_records_per_batch")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="also write the facts of every drain there")
+    parser.add_argument("--json", type=Path, help="also write the facts of every one-off run there")
     parser.add_argument("--drain", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--pids", type=json.loads, default=[], help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -122,7 +122,7 @@ def in_a_process(home: Path, side: str, cluster: SparkCluster) -> dict[str, Any]
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
     facts = json.loads(done.stdout)
     if not facts["adds_up"] or facts["steady"] is None:
-        raise SystemExit(f"{side}: the drain does not add up, or was one batch: {facts['records']}")
+        raise SystemExit(f"{side}: the run does not add up, or was one batch: {facts['records']}")
     return {each: facts["steady"][each] for each in ("records", "seconds", "cpu_seconds", "records_per_second")}
 
 

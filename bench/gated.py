@@ -40,7 +40,7 @@ _ROOT = str(Path(__file__).resolve().parents[1])
 def main() -> None:
     """Measure both by turns, print each round, and what the pairs say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--payments", type=int, default=300_000, help="drained in each round; 0: no throughput")
+    parser.add_argument("--payments", type=int, default=300_000, help="landed in each round; 0: no throughput")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of rounds, for throughput")
     parser.add_argument("--fresh-rounds", type=int, default=2, help="pairs of rounds, for freshness; 0: none")
     parser.add_argument("--seconds", type=float, default=180.0, help="for which freshness is sampled in a round")
@@ -136,7 +136,9 @@ def throughput_lines(facts: list[dict[str, Any]]) -> str:
         lines.append(f"{figure}: direct {direct:,.0f}, gated {gated:,.0f}, ratios {spread(pairs.ratios)}")
     ratios = pairs_of(facts, SIDES, "steady_per_cpu_second").ratios
     cost = 1 - statistics.median(ratios)
-    lines.append(f"a gate costs {cost:.1%} of the steady records per CPU-second, of {MOST_COST:.0%} that it may")
+    lines.append(
+        f"write-audit-publish costs {cost:.1%} of the steady records per CPU-second, of {MOST_COST:.0%} that it may"
+    )
     own = [each for each in facts if each["side"] == "gated"]
     cpu = statistics.median(each["publish_cpu_seconds"] for each in own)
     seconds = statistics.median(each["publish_seconds"] for each in own)
@@ -152,9 +154,9 @@ def freshness_lines(facts: list[dict[str, Any]]) -> str:
         statistics.median(each[f"publication_{name}"] for each in own) for name in ("seconds", "cpu_seconds", "rows")
     )
     return (
-        f"main is {spread(ages.first, '.1f')} s old direct, {spread(ages.second, '.1f')} s gated: "
-        f"{spread(ages.differences, '.1f')} s more\n"
-        f"a publication of {rows:,.0f} rows takes {took:.1f} s and {cpu:.1f} CPU-seconds"
+        f"main is {spread(ages.first, '.1f')} s old direct, {spread(ages.second, '.1f')} s with write-audit-publish: "
+        f"{spread(ages.differences, '.1f')} s more\na publication of {rows:,.0f} rows takes {took:.1f} s and "
+        f"{cpu:.1f} CPU-seconds"
     )
 
 

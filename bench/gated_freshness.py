@@ -33,7 +33,7 @@ from resources.deployment import Deployment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_BY = ("measuring what a gate costs", "python -m bench.gated")
+_BY = ("measuring the cost of write-audit-publish", "python -m bench.gated")
 _SAMPLE_SECONDS = 0.5
 _START_SECONDS = 300.0
 _SHORTEST_SECONDS = 60.0
@@ -69,7 +69,7 @@ class Publisher:
             judge = ContractJudge(spec, settings, catalog, _no_spark, engine="pandas", by="bench")
             done = publish_if_fit(spec, settings, catalog, "bench", judge, judge.judged_by)
         if done.became == "held":
-            raise FrazilError(f"it was held: {done.verdict}", fix="python -m bench.gated")
+            raise FrazilError(f"it was quarantined: {done.verdict}", fix="python -m bench.gated")
         if done.became == "published" and done.interval is not None:
             self.seconds.append(time.monotonic() - began)
             self.cpu_seconds.append(time.process_time() - used)
@@ -91,7 +91,7 @@ class Publisher:
 
 
 def _no_spark() -> SparkSession:
-    raise FrazilError("the rows of an interval are judged by pandas here.", fix="a lower --rate, or a lower --every")
+    raise FrazilError("unpublished rows are checked by pandas here.", fix="a lower --rate, or a lower --every")
 
 
 def has_branch(settings: Settings) -> bool:

@@ -152,8 +152,8 @@ def checks(facts: dict[str, Any]) -> dict[str, bool]:
     """The conditions that have to hold, each with whether it does."""
     stream = facts["stream"]
     return {
-        f"{LEAST_GAIN:.0%} of the files are gone": gain(facts) >= LEAST_GAIN,
-        "every row is there once, with every value": facts["written"] == facts["found"],
+        f"{LEAST_GAIN:.0%} of the files are removed": gain(facts) >= LEAST_GAIN,
+        "every row exists once, with every value": facts["written"] == facts["found"],
         "no step failed": not facts["errors"],
         "no batch failed": not stream["batches_failed"],
         "no task ran again": not stream["tasks_run_again"],

@@ -231,5 +231,5 @@ def maintain(home: Path, table: str) -> float:
         process.returncode = os.waitstatus_to_exitcode(status)
     print(f"maintenance: {said.strip()[-300:]}", file=sys.stderr, flush=True)
     if process.returncode:
-        raise FrazilError(f"maintenance failed: {said[-2000:]}", fix="read what it says")
+        raise FrazilError(f"maintenance failed: {said[-2000:]}", fix="read its output")
     return usage.ru_utime + usage.ru_stime

@@ -171,5 +171,5 @@ def _pgbench(server: DatabaseServer, *arguments: str) -> str:
         check=False,
     )
     if done.returncode:
-        raise FrazilError(f"pgbench failed: {done.stderr[-500:]}", fix="read what it says")
+        raise FrazilError(f"pgbench failed: {done.stderr[-500:]}", fix="read its output")
     return done.stdout

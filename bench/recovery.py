@@ -161,7 +161,7 @@ def kill(settings: Settings, after: float) -> Kill:
 
     wait(back, "the next driver's commit", _BACK_SECONDS)
     launch = read_launch(store)
-    by = "keeper" if launch is not None and launch.reason.startswith("its keeper") else "supervisor"
+    by = "keeper" if launch is not None and launch.reason.startswith("its watchdog") else "supervisor"
     with connect_catalog(settings) as catalog:
         metadata = catalog.load_table(TABLE).metadata
         commits = (
@@ -185,7 +185,7 @@ def summary(kills: list[Kill]) -> str:
     keepers = sum(each.by == "keeper" for each in kills)
     return (
         f"{len(kills)} kills under frazil dev, kill to next commit: median {statistics.median(seconds):.1f} s, worst "
-        f"{max(seconds):.1f} s; {keepers} started again by the keeper"
+        f"{max(seconds):.1f} s; {keepers} started again by the watchdog"
     )
 
 

@@ -40,8 +40,8 @@ def main() -> None:
     """Write and replay several times, print each run and the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--letters", type=int, default=100_000)
-    parser.add_argument("--batches", type=int, default=10, help="commits that the letters were written in")
-    parser.add_argument("--failing", type=float, default=0.0, help="share of letters that fail again")
+    parser.add_argument("--batches", type=int, default=10, help="commits that the dead letters were written in")
+    parser.add_argument("--failing", type=float, default=0.0, help="share of dead letters that fail again")
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     rates: list[tuple[float, float]] = []
@@ -50,11 +50,11 @@ def main() -> None:
             tried, done = once(Path(folder), arguments.letters, arguments.batches, arguments.failing)
         rates.append((tried.selected / tried.seconds, done.selected / done.seconds))
         print(
-            f"run {run}: dry run {rates[-1][0]:,.0f} letters/s; replay {done.selected:,} in {done.seconds:.1f} s: "
-            f"{rates[-1][1]:,.0f}/s, {done.replayed:,} landed, {done.failed:,} failed again"
+            f"run {run}: dry run {rates[-1][0]:,.0f} dead letters/s; replay {done.selected:,} in {done.seconds:.1f} "
+            f"s: {rates[-1][1]:,.0f}/s, {done.replayed:,} landed, {done.failed:,} failed again"
         )
     dry, real = (statistics.median(each[i] for each in rates) for i in range(2))
-    print(f"median: dry run {dry:,.0f} letters/s, replay {real:,.0f} letters/s")
+    print(f"median: dry run {dry:,.0f} dead letters/s, replay {real:,.0f} dead letters/s")
 
 
 def once(home: Path, letters: int, batches: int, failing: float) -> tuple[ReplayResult, ReplayResult]:
@@ -74,7 +74,7 @@ def once(home: Path, letters: int, batches: int, failing: float) -> tuple[Replay
         if landed != done.replayed or done.replayed + done.failed != letters:
             raise SystemExit(f"it does not add up: {done}, {landed} rows")
         if replay(spec, settings, catalog, ReplayRequest()).replayed:
-            raise SystemExit("a second replay landed letters again")
+            raise SystemExit("a second replay landed dead letters again")
     return tried, done
 
 

@@ -15,11 +15,9 @@ from jobs.config.settings.settings import EMBEDDED_FOLDER, SETTINGS_FILE, Settin
 from jobs.config.stream.models import StreamSpec
 from resources.deployment_folder import HOME_VARIABLE, SETTINGS_VARIABLE, STREAMS_FOLDER, deployment_home
 
-NO_STREAMS_FIX = (
-    "frazil init FOLDER makes a deployment, and frazil demo shows one; or name the folder of yours with --home"
-)
-# Of a deployment, whose folder of streams is empty.
-NO_STREAM_YET_FIX = f"frazil schema infer TOPIC --output {STREAMS_FOLDER}/TOPIC.yaml makes one; or {NO_STREAMS_FIX}"
+NO_STREAMS_FIX = "frazil init FOLDER creates a deployment, and frazil demo shows one; or name your folder with --home"
+NO_STREAM_YET_FIX = f"frazil schema infer TOPIC --output {STREAMS_FOLDER}/TOPIC.yaml writes one; or {NO_STREAMS_FIX}"
+"""Next command in a deployment whose folder of streams is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class Deployment:
         """
         file = find_stream_file(self.streams_folder, stream)
         if file is None:
-            raise FrazilError(f"the file of stream {stream} is gone.", fix="frazil status")
+            raise FrazilError(f"the file of stream {stream} is missing.", fix="frazil status")
         return file
 
     def prepared_settings(self) -> Settings:

@@ -108,7 +108,7 @@ class SparkResource(dg.ConfigurableResource):
     """
 
     deployment: dg.ResourceDependency[DeploymentResource]
-    app_name: str = Field(default="frazil", description="What Spark's UI and its cluster manager call the application.")
+    app_name: str = Field(default="frazil", description="Name of the application in Spark's UI and cluster manager.")
 
     _sessions: SessionOnDemand | None = PrivateAttr(default=None)
 

@@ -232,7 +232,7 @@ def every_stop(home: Path) -> Prepared:
         gone = {**dead_process(), "lease_state": "released", "state_since": now - 1260, "since": now - 1500}
         world.drive(stream, log=str(write_log(world, stream)), work=Work(), **gone | changes)
 
-    lost = LastError("offsets 120 to 4,311 of chargebacks.v1:3 are gone from Kafka.", "operator", now - 1260,
+    lost = LastError("offsets 120 to 4,311 of chargebacks.v1:3 are missing in Kafka.", "operator", now - 1260,
                      "frazil accept chargebacks --lost-offsets")  # fmt: skip
     ended("chargebacks", state="failed", error=lost)
     failed = LastError("412 of the next 1,000 records failed.", "operator", now - 1260,

@@ -181,7 +181,7 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--format", default="json", help=f"of the payments: {', '.join(FORMATS)}, or several with commas between")
     add("--records", choices=("small", "1k"), default="small", help="payments of 170 bytes, or of 1 KB")
-    add("--count", type=int, help=f"how many; {COUNTS} if not said")
+    add("--count", type=int, help=f"how many; default {COUNTS}")
     add("--rounds", type=int, default=3, help="runs of each side")
     add("--tasks", default="1,2,4", help="the sink's tasks; of several the fastest is found first")
     add("--batch", type=int, help="the most records in a batch of frazil's")

@@ -47,7 +47,7 @@ class BenchDeployment:
         """Write its files.
 
         Args:
-            path: A folder that is not there yet.
+            path: A folder that does not exist yet.
             address: The broker.
             topic: Topic that the stream reads.
             size: Size of the payments in the topic.

@@ -82,54 +82,56 @@ STEPS: dict[str, Step] = {
     "after_anchor_claim": Step("take over", "The table is claimed, the dead letters are not; no record has moved."),
     "before_dropped_tables": Step(
         "dropped tables",
-        "Tables that values named are gone, and the coordinator still names them; no record has moved.",
+        "Dynamic tables were dropped, and the coordinator still names them; no record has moved.",
     ),
     "after_dropped_tables": Step(
-        "dropped tables", "The coordinator names the dropped tables no more; a record that does makes them anew."
+        "dropped tables", "The coordinator no longer names the dropped tables; a record that names one recreates it."
     ),
     "before_parking": Step(
-        "parking", "A table takes no commits, and the coordinator does not say so yet; whoever comes next parks it."
+        "parking",
+        "A table takes no commits, and the coordinator does not record that yet; the next driver suspends it.",
     ),
     "between_parking": Step(
-        "parking", "The place of the table begins among the letters, the coordinator still names the table itself."
+        "parking",
+        "The table's placeholder begins among the dead letters; the coordinator still names the table itself.",
     ),
     "after_parking": Step(
-        "parking", "The coordinator says that letters hold the place of the table; what it may lack is made letters of."
+        "parking", "The coordinator records that the table is suspended; records that it may lack become dead letters."
     ),
     "after_unpark_claim": Step(
-        "parking", "The table is claimed and still counts as parked; the same answer is given again.", "action"
+        "parking", "The table is claimed and still counts as suspended; the same answer is given again.", "action"
     ),
     "after_claims": Step("take over", "No driver of an older epoch can commit any more; no record has moved."),
     "before_recovery": Step("recovery", "A pending record was found; nothing was committed from it here."),
     "after_recovery_commit": Step("recovery", "One target got the batch from the record; the others still can."),
-    "before_record_goes": Step("recovery", "All targets have the record's batch; it still stands, and is found again."),
+    "before_record_goes": Step("recovery", "All targets have the record's batch; it still exists, and is found again."),
     "after_recovery": Step(
-        "recovery", "All targets have the same batches and no record stands; reading has not begun."
+        "recovery", "All targets have the same batches and no record exists; reading has not begun."
     ),
     "after_tasks": Step("commit", "Data files exist and are referenced nowhere; the batch runs again."),
     "before_schema_commit": Step(
         "schema", "Data files exist that lack what the table is to get; the schema is as it was, the batch runs again."
     ),
     "after_schema_commit": Step(
-        "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are nobody's."
+        "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are orphans."
     ),
     "after_plan_alteration": Step(
         "plan",
-        "A table is as the stream's file says, and the driver still runs as before; the same command goes on.",
+        "A table matches the stream's file, and the driver still runs as before; the same command continues.",
         "action",
     ),
     "before_follower_change": Step(
         "followers",
-        "The stream's own table has columns that a further one lacks, which gets them before the next tasks run.",
+        "The main table has columns that a dependent one lacks; it gets them before the next tasks run.",
     ),
     "after_follower_change": Step(
-        "followers", "One further table has the columns of the own one, others may lack them; they get them likewise."
+        "followers", "One dependent table has the main table's columns, others may lack them; they get them as well."
     ),
     "before_new_tables": Step(
-        "named tables", "Values name tables that are not there, and nothing of the batch is written; it runs again."
+        "named tables", "Values name tables that do not exist, and nothing of the batch is written; it runs again."
     ),
     "after_new_tables": Step(
-        "named tables", "The tables are there, and no target yet; the batch runs again, and takes them as they are."
+        "named tables", "The tables exist, and are no targets yet; the batch runs again, and takes them as they are."
     ),
     "before_commit": Step(
         "commit", "The pending record is durable, no target has the batch; it is committed from the record."
@@ -147,43 +149,54 @@ STEPS: dict[str, Step] = {
     "inside_dead_letters_commit": Step(
         "dead letters", "The manifests for the dead letters are written; the table has the batch already."
     ),
-    "after_commits": Step("commit", "All targets have the batch and its record still stands; there is nothing to do."),
-    "before_spark_notes": Step("commit", "All targets have the batch, Spark has not noted it; it is never read again."),
+    "after_commits": Step("commit", "All targets have the batch and its record still exists; there is nothing to do."),
+    "before_spark_notes": Step(
+        "commit", "All targets have the batch, Spark has not recorded it; it is never read again."
+    ),
     "after_stop_asked": Step("stop", "The driver knows that it is to end; a batch may be under way."),
     "before_release": Step("stop", "The query has ended and the lease is held; it counts no more with its process."),
-    "before_last_word": Step("stop", "The lease is given back, and nobody was told how the driver ended."),
-    "after_wish": Step("roll", "What is wanted is written; the driver that runs ends by itself.", "action"),
+    "before_last_word": Step("stop", "The lease is given back; how the driver ended is not reported."),
+    "after_wish": Step("roll", "The desired state is written; the running driver ends by itself.", "action"),
     "between_drivers": Step("roll", "The old driver has ended and no new one is launched.", "action"),
-    "after_launch_note": Step("roll", "The launch is noted, and no process was started for it.", "action"),
-    "before_first_beat": Step("roll", "The new driver is started and noted; it goes on without the action.", "action"),
+    "after_launch_note": Step("roll", "The launch is recorded, and no process was started for it.", "action"),
+    "before_first_beat": Step(
+        "roll", "The new driver is started and recorded; it goes on without the action.", "action"
+    ),
     "before_taken_up": Step(
-        "group", "A stream's launch is noted, and its group's driver has not taken it up; the next one does."
+        "group", "A stream's launch is recorded, and its group's driver has not taken it up; the next one does."
     ),
     "keeper_saw_death": Step(
-        "keeper", "The driver is dead, and nothing was done about it; whoever looks next starts another.", "keeper"
+        "keeper",
+        "The driver is dead, and nothing was done about it; the next watchdog or supervisor starts another.",
+        "keeper",
     ),
     "keeper_before_launch": Step(
         "keeper", "The control lock is held and nothing is written; the lock goes with its process.", "keeper"
     ),
     "keeper_after_launch": Step(
-        "keeper", "The next driver is started and noted; it goes on alone, and starts a keeper of its own.", "keeper"
+        "keeper",
+        "The next driver is started and recorded; it goes on alone, and starts a watchdog of its own.",
+        "keeper",
     ),
     "inside_tasks": Step(
         "executor",
-        "A task has written its files and told nobody; Spark gives it to another executor, the files are nobody's.",
+        (
+            "A task has written its files and not reported them; Spark gives it to another executor, and the "
+            "files are orphans."
+        ),
         "executor",
     ),
     "after_reset_claims": Step(
         "reset", "The tables are claimed for a reset; the old positions are in force.", "action"
     ),
     "after_reset_stamp": Step(
-        "reset", "A stamp of the reset stands: but for the last, the old positions hold.", "action"
+        "reset", "A stamp of the reset is committed; until the last one is, the old positions are in force.", "action"
     ),
     "before_backfill_pass": Step(
         "offset backfill", "A backfill is open; its positions are where the pass before ended.", "action"
     ),
     "after_backfill_pass": Step(
-        "offset backfill", "A backfill stands at the beginning of a pass; nothing of it is landed.", "action"
+        "offset backfill", "A backfill is at the beginning of a pass; nothing of it is landed.", "action"
     ),
     "replay_before_claim": Step(
         "replay", "The lease of the replays is taken, no table knows it; the replay before may still commit.", "action"
@@ -195,49 +208,58 @@ STEPS: dict[str, Step] = {
         "replay", "A record of an earlier replay was found; whether its batch landed is not looked up yet.", "action"
     ),
     "replay_after_files": Step(
-        "replay", "Data files exist and are referenced nowhere; the letters are as they were.", "action"
+        "replay", "Data files exist and are referenced nowhere; the dead letters are unchanged.", "action"
     ),
     "replay_before_commit": Step(
         "replay",
-        "The record names the batch's letters and files; the table does not have it, and never gets it.",
+        "The record names the batch's dead letters and files; the table lacks the batch, and never gets it.",
         "action",
     ),
     "replay_between_tables": Step(
         "replay",
-        "The stream's own table has the batch, and perhaps others; the next table of its route lacks it.",
+        "The main table has the batch, and perhaps others; the next table of its route lacks it.",
         "action",
     ),
     "replay_after_commit": Step(
-        "replay", "The table has the batch, its letters do not know; they learn it from the record.", "action"
+        "replay", "The table has the batch, its dead letters are not marked; they are marked from the record.", "action"
     ),
     "inside_life_change": Step(
-        "replay", "The letters are written anew, and nothing refers to that; the catalog has not been asked.", "action"
+        "replay",
+        "The dead letters are rewritten, and nothing refers to the new files; the catalog has not been asked.",
+        "action",
     ),
     "replay_after_life": Step(
-        "replay", "Table and letters agree, the record still stands; there is nothing to do.", "action"
+        "replay", "Table and dead letters agree, the record still exists; there is nothing to do.", "action"
     ),
     "return_before_produce": Step(
-        "return", "Which letters go back is noted, the topic has none of them; they are taken anew.", "action"
+        "return",
+        "The dead letters that go back are recorded, the topic has none of them; they are selected again.",
+        "action",
     ),
     "return_before_commit": Step(
-        "return", "The topic holds letters of an open transaction; it is aborted by whoever returns next.", "action"
+        "return", "The topic holds dead letters of an open transaction; the next return aborts it.", "action"
     ),
     "return_after_commit": Step(
         "return",
-        "The topic has the letters, and they do not know; Kafka's group tells, and the note says which.",
+        "The topic has the dead letters, and they are not marked; Kafka's group shows it, and the note names them.",
         "action",
     ),
     "return_after_life": Step(
-        "return", "Topic and letters agree, the note still stands; there is nothing to do.", "action"
+        "return", "Topic and dead letters agree, the note still exists; there is nothing to do.", "action"
     ),
     "outbox_before_produce": Step(
-        "outbox", "The table has letters that the topic lacks, and Kafka's group says so; they are published again."
+        "outbox",
+        ("The table has dead letters that the topic lacks, and Kafka's group shows it; they are published again."),
     ),
     "outbox_before_commit": Step(
-        "outbox", "The topic holds letters of an open transaction; it is aborted by whoever publishes next."
+        "outbox", "The topic holds dead letters of an open transaction; the next publisher aborts it."
     ),
     "outbox_after_commit": Step(
-        "outbox", "Letters and position are decided in Kafka, and nothing else knows; the group is asked at the start."
+        "outbox",
+        (
+            "Dead letters and position are committed in Kafka, and recorded nowhere else; the group is asked at "
+            "the start."
+        ),
     ),
     "maintain_after_lock": Step(
         "maintenance",
@@ -245,18 +267,18 @@ STEPS: dict[str, Step] = {
         "action",
     ),
     "maintain_before_action": Step(
-        "maintenance", "What earlier actions of the run did stands; of this one nothing has begun.", "action"
+        "maintenance", "The results of the run's earlier actions stay; this one has not begun.", "action"
     ),
     "maintain_after_action": Step(
         "maintenance",
-        "The table has what the action did, and nobody has noted it; the next run measures anew.",
+        "The table has the action's result, and no run has recorded it; the next run measures again.",
         "action",
     ),
     "maintain_before_expiry": Step(
-        "maintenance", "What has to stay is known, and noted in the ledger; no snapshot has gone.", "action"
+        "maintenance", "The snapshots to keep are known, and recorded in the ledger; no snapshot has expired.", "action"
     ),
     "maintain_before_removal": Step(
-        "maintenance", "Files that nobody names were found, and not one is deleted; they are looked for anew.", "action"
+        "maintenance", "Orphan files were found, and not one is deleted; the next run looks for them again.", "action"
     ),
     "backfill_before_commit": Step(
         "backfill",
@@ -270,30 +292,39 @@ STEPS: dict[str, Step] = {
         "publish", "What the branch has that main lacks is known, and not judged; nothing is written.", "action"
     ),
     "publish_after_verdict": Step(
-        "publish", "The interval is judged, and nobody was told; it is judged anew.", "action"
+        "publish",
+        "The unpublished snapshots are checked, and the verdict is not reported; they are checked again.",
+        "action",
     ),
     "inside_hold": Step(
         "publish",
-        "The interval is judged unfit, or is others' alone; the catalog has not been asked to say so.",
+        (
+            "The unpublished snapshots fail their contract, or are of other streams only; the catalog has not "
+            "been asked to record it."
+        ),
         "action",
     ),
-    "publish_after_hold": Step("publish", "The table says what is held, and why; main has none of it.", "action"),
+    "publish_after_hold": Step(
+        "publish", "The table names the quarantined snapshots and the reasons; main has none of them.", "action"
+    ),
     "publish_before_commit": Step(
         "publish", "What the branch has that main lacks is known; nothing is written.", "action"
     ),
     "inside_publish": Step("publish", "The manifests for main are written; the catalog has not been asked.", "action"),
     "publish_after_commit": Step(
-        "publish", "main has the interval, and says so; nobody was told. It is never published again.", "action"
+        "publish",
+        "main has the snapshots, and records it; the result is not reported. They are never published again.",
+        "action",
     ),
     "remake_before_commit": Step(
         "publish", "What the branch becomes is known, nothing is written; the branch is as it was.", "action"
     ),
     "inside_remake": Step(
-        "publish", "The manifests of the remade branch are written, and nothing refers to them.", "action"
+        "publish", "The manifests of the rebased branch are written, and nothing refers to them.", "action"
     ),
     "remake_after_commit": Step(
         "publish",
-        "The branch is remade, and nobody was told; the next run finds that there is nothing to do.",
+        "The branch is rebased, and that is not reported; the next run finds nothing to do.",
         "action",
     ),
     "mirror_before_merge": Step(
@@ -302,39 +333,52 @@ STEPS: dict[str, Step] = {
         "action",
     ),
     "mirror_after_merge": Step(
-        "mirror", "The attempt's branch has the merge, main does not; it is dropped, and merged anew.", "action"
+        "mirror", "The attempt's branch has the merge, main does not; it is dropped, and merged again.", "action"
     ),
     "mirror_before_publish": Step(
         "mirror", "The manifests that make the merge main's are written; the catalog has not been asked.", "action"
     ),
     "mirror_after_publish": Step(
-        "mirror", "main has the merge, and says how far; nobody was told. It is never merged again.", "action"
+        "mirror",
+        "main has the merge, and records how far; the result is not reported. It is never merged again.",
+        "action",
     ),
     "discard_after_mark": Step(
         "publish",
-        "main says what is being discarded, and no letter is written; nothing is published until that is finished.",
+        (
+            "main records what is being discarded, and no dead letter is written; nothing is published until "
+            "that is finished."
+        ),
         "action",
     ),
     "discard_before_letters": Step(
-        "publish", "Files with the letters exist and are referenced nowhere; they are written anew.", "action"
+        "publish", "Files with the dead letters exist and are referenced nowhere; they are written again.", "action"
     ),
     "discard_after_letters": Step(
-        "publish", "The dead letters have the interval, main is not said to be past it; they are found there.", "action"
+        "publish",
+        "The dead letters are committed, main's position is not past them yet; they are found there.",
+        "action",
     ),
     "discard_after_commit": Step(
-        "publish", "main is past the interval, and has none of it; nobody was told. There is nothing to do.", "action"
+        "publish",
+        ("main's position is past the rows, and has none of them; the result is not reported. There is nothing to do."),
+        "action",
     ),
-    "answer_before_commit": Step("publish", "An operator's answer to a rollback is decided, and not said.", "action"),
+    "answer_before_commit": Step(
+        "publish", "An operator's answer to a rollback is decided, and not committed.", "action"
+    ),
     "inside_answer": Step("publish", "The manifests of an answer are written; the catalog was not asked.", "action"),
     "answer_after_commit": Step("publish", "The table has the answer; nothing is to be answered any more.", "action"),
-    "idle_before_stamp": Step("event time", "A quiet stream's watermark is to move on; no table says so."),
-    "idle_after_stamp": Step("event time", "The table has the watermark; whoever comes next reads it there."),
-    "closed_before_report": Step("event time", "What has closed is known, and Dagster was not told.", "action"),
+    "idle_before_stamp": Step("event time", "A quiet stream's watermark is to move on; no table records it."),
+    "idle_after_stamp": Step("event time", "The table has the watermark; the next driver reads it there."),
+    "closed_before_report": Step(
+        "event time", "The closed partitions are known, and not reported to Dagster.", "action"
+    ),
     "tag_before_commit": Step("tag", "Which snapshot gets, or loses, the name is known; nothing is changed.", "action"),
-    "tag_after_commit": Step("tag", "The table has it, with who and why; nobody was told.", "action"),
+    "tag_after_commit": Step("tag", "The table has it, with author and reason; the result is not reported.", "action"),
     "check_before_record": Step(
         "check",
-        "Rows are checked and the history has it, how far is not recorded; whoever checks next looks at them again.",
+        "Rows are checked and the history has it, how far is not recorded; the next check looks at them again.",
         "action",
     ),
     "takeover_before_files": Step(
@@ -357,7 +401,7 @@ STEPS: dict[str, Step] = {
         "sink takeover", "The stream starts where the sink ended; nothing is reported yet.", "action"
     ),
     "hand_back_after_floor": Step(
-        "sink takeover", "A table has the sink's floor; the group stands where the sink had ended.", "action"
+        "sink takeover", "A table has the sink's floor; the group is at the sink's end.", "action"
     ),
     "hand_back_after_offsets": Step(
         "sink takeover", "The group has the stream's positions; nothing is reported yet.", "action"

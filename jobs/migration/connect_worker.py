@@ -150,7 +150,7 @@ class ConnectWorker:
         if answer.status in (404, 405):
             raise ConnectWorkerError(
                 f"the worker at {self.address} cannot stop connectors, as it is older than Kafka 3.5. A paused "
-                "connector goes on writing what its tasks hold, so a pause is not enough.",
+                "connector goes on writing the records in its tasks, so a pause is not enough.",
                 fix=f"keep the configuration (curl {self.address}/connectors/{name}/config), delete the connector, "
                 "whose group keeps the offsets, then leave --connect out",
             )
@@ -178,7 +178,10 @@ class ConnectWorker:
         if answer.status == requests.codes.conflict:
             raise ConnectWorkerError(
                 f"{self.address} has been rebalancing its tasks for {_REBALANCE_SECONDS:.0f} s (HTTP 409).",
-                fix="run the command again when the workers have settled; the worker's log says why they do not",
+                fix=(
+                    "run the command again when the workers have settled; the worker's log has the reason if "
+                    "they do not"
+                ),
             )
         if not 200 <= answer.status < 300:
             raise ConnectWorkerError(

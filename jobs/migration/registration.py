@@ -115,10 +115,10 @@ def _newest_version(io: FileIO, folder: str) -> str:
         raise FrazilError(
             f"{folder} is no table of a Hadoop-style warehouse: it has no metadata/{_HINT}, and another catalog alone "
             "knows which metadata file is the newest.",
-            fix=f"name that file; in the former catalog, Spark tells it: {_NEWEST}",
+            fix=f"name that file; in the former catalog, this query of Spark shows it: {_NEWEST}",
         ) from None
     except ValueError:
-        raise FrazilError(f"{hint} holds no number.", fix="name the newest v….metadata.json of that folder") from None
+        raise FrazilError(f"{hint} has no number.", fix="name the newest v….metadata.json of that folder") from None
     newest = _version_file(io, folder, version)
     for later in count(version + 1):
         file = _version_file(io, folder, later)

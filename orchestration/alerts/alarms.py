@@ -78,7 +78,7 @@ ALARMS: tuple[Alarm, ...] = (
     ),
     Alarm(
         "driver_gone",
-        "A driver that is wanted does not run, and nobody has started another.",
+        "A driver that should run does not, and no other was started.",
         "critical", f"{_COMMITTED} {_IN_KAFKA}", "frazil start {stream}", 120,
         states=("dead",),
         query="max by (stream) (max_over_time(frazil_driver_start_timestamp_seconds[1h])) "
@@ -123,7 +123,7 @@ ALARMS: tuple[Alarm, ...] = (
     ),
     Alarm(
         "table_suspended",
-        "A table takes no commits, and its records become dead letters (`on_table_error: park`).",
+        "A table takes no commits, so it is suspended (`on_table_error: park`): its records become dead letters.",
         "critical", "The stream's other tables get their rows. The records for this one wait as dead letters.",
         "frazil accept {stream} --unpark TABLE, once it takes commits",
         query="frazil_parked_since_timestamp_seconds > 0",
@@ -138,7 +138,7 @@ ALARMS: tuple[Alarm, ...] = (
     ),
     Alarm(
         "dead_letters_unpublished",
-        "Dead letters are in their table, and their topic lacks them.",
+        "Dead letters are in their table and not yet in their topic.",
         "warning", "The table has all of them. They are published once the topic takes them.",
         "frazil status {stream}", 300,
         query="min by (stream) (min_over_time(frazil_unpublished_letters[15m])) > 0",
@@ -163,14 +163,14 @@ ALARMS: tuple[Alarm, ...] = (
     ),
     Alarm(
         "records_do_not_add_up",
-        "Records that were read are neither rows nor dead letters, or are there twice.",
+        "Records that were read are neither rows nor dead letters, or exist twice.",
         "critical", "Kafka still has the records within its retention. Keep it from deleting them.",
         "frazil audit {stream}",
         checks=(ADDS_UP, EXACTLY_ONCE),
     ),
     Alarm(
         "configuration_invalid",
-        "The stream's file, the settings or its state cannot be read, or the table cannot hold what the file says.",
+        "The stream's file, the settings or its state cannot be read, or the table cannot hold the file's columns.",
         "critical", "What was launched last runs on. Nothing is rolled out before it is corrected.",
         "frazil validate", 60,
         checks=("configuration",),
@@ -185,7 +185,7 @@ ALARMS: tuple[Alarm, ...] = (
     Alarm(
         "schema_conflict",
         "Records that fit the newest schema would stop the stream, become dead letters, or wait for a proposal.",
-        "critical", "Rows that are in the tables are not affected. No record has been lost.",
+        "critical", "Rows in the tables are not affected. No record has been lost.",
         "frazil status {stream}", 60,
         checks=(SCHEMA_CONTRACT,),
     ),
@@ -196,7 +196,7 @@ ALARMS: tuple[Alarm, ...] = (
     ),
     Alarm(
         "mirror_differs",
-        "Rows of a mirror differ from what its changelog, or its source, says.",
+        "Rows of a mirror differ from its changelog, or from its source.",
         "critical", "The changelog and the stream's other tables are not affected.",
         "frazil mirror check {stream}",
         checks=(MIRROR_CONSISTENT,),
@@ -211,7 +211,7 @@ ALARMS: tuple[Alarm, ...] = (
     Alarm(
         "table_unhealthy",
         "A table has many small files, deletes or snapshots, so reads of it become slow.",
-        "warning", "All rows are there and right. Only reads and plans take longer.", "frazil maintain {stream}",
+        "warning", "All rows exist and are correct. Only reads and plans take longer.", "frazil maintain {stream}",
         checks=(TABLE_HEALTH,),
     ),
     Alarm(

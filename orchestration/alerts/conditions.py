@@ -226,7 +226,7 @@ def _of_heartbeat(heartbeat: Heartbeat, page: str, now: float | None) -> Iterato
     for table, at_ms in sorted(work.parked.items()):
         fix = unpark_command(heartbeat.stream, table)
         letters = work.parked_letters.get(table, 0)
-        text = f"Table {table} takes no commits; {letters:,} dead letters were made for it since the driver started"
+        text = f"Table {table} takes no commits; {letters:,} dead letters were written for it since the driver started"
         yield _condition("table_suspended", heartbeat.stream, at_ms / 1000, text, fix, subject=table, page=page)
     if now is None:
         return

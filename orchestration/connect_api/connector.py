@@ -149,7 +149,7 @@ def _trace(observed: Observation, decision: Mapping[str, str], word: str) -> str
     if error is not None and word in ("failed", "halted", "fenced", "retrying"):
         return _with_next(error.message, error.fix or fix)
     said = {
-        "dead": "its driver is gone, or was never started",
+        "dead": "its driver has ended, or was never started",
         "frozen": "its driver gives no sign of life",
         "stalled": "its driver does not get on",
     }

@@ -58,7 +58,7 @@ def driver_changes(
             said = "its driver failed, and is started again"
             return [Change(stream, "driver", "driver", _RESTART, Doer.FRAZIL, said, decision.fix, drift=True)]
         case Action.WAIT if driver is not None and driver.generation != desired.generation:
-            said = "its driver makes room for another one"
+            said = "its driver gives way to another one"
             return [Change(stream, "driver", "driver", _RESTART, Doer.FRAZIL, said, detail=decision.sentence)]
         case Action.ADOPT if decision.fix is not None:
             return [_operators(stream, "its driver does not get on", decision.fix, decision)]
@@ -131,7 +131,7 @@ def _as_asked(desired: DesiredState, lives: bool, actual: ActualState, file_chan
     control, stream = desired.control, desired.stream
     runs = actual.driver.generation if actual.driver is not None else None
     later = file_changed or (lives and runs != desired.generation)
-    said = f"it is {control.mode}{control.origin}, and the file says that it runs"
+    said = f"it is {control.mode}{control.origin}, and its file starts it"
     if later:
         said += "; the file takes effect once it goes on"
     command = "resume" if control.mode == "paused" else "start"

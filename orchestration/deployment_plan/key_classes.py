@@ -73,7 +73,7 @@ STREAM_KEYS: Mapping[str, KeyRule] = {
         _RESTART, "a topic that matches now is read from source.start on; one that no longer matches is no longer read"
     ),
     "source.start": KeyRule(
-        _RESTART, "no effect on the position: the stream goes on from where it stands. It counts for new topics",
+        _RESTART, "no effect on the position: the stream goes on from there. It counts for new topics",
     ),
     "source.max_records_per_batch": _PACED,
     "source.max_bytes_per_batch": _PACED,
@@ -124,15 +124,15 @@ STREAM_KEYS: Mapping[str, KeyRule] = {
     "errors.tolerance": KeyRule(_RESTART, "failed records stop the stream, or become dead letters, from here on"),
     "errors.retry": KeyRule(_RESTART, "the driver waits otherwise for a service that is unavailable"),
     "errors.stop_above": KeyRule(_RESTART, "another share of failed records stops the stream"),
-    "errors.dead_letters": KeyRule(_RESTART, "dead letters are kept otherwise from here on"),
+    "errors.dead_letters": KeyRule(_RESTART, "dead letters are stored differently from here on"),
     "errors.dead_letters.table": KeyRule(
         _RESTART,
         "dead letters go to another table; those in the former one stay there, and no replay finds them",
         fix="frazil replay {stream}, before the file is changed",
     ),
-    "errors.dead_letters.topic": KeyRule(_RESTART, "dead letters are published otherwise from here on"),
+    "errors.dead_letters.topic": KeyRule(_RESTART, "dead letters are published differently from here on"),
     "errors.dead_letters.keep": KeyRule(_METADATA, "dead letters expire by it", restarts=False),
-    "errors.dead_letters.mask": KeyRule(_RESTART, "dead letters are masked otherwise from here on; earlier ones stay"),
+    "errors.dead_letters.mask": KeyRule(_RESTART, "dead letters are masked differently from now on; earlier ones stay"),
     "errors.replay": _REPLAYED,
     "errors.replay.automatic": _REPLAYED,
     "errors.replay.park_after": _REPLAYED,
@@ -206,7 +206,7 @@ _OTHER_CATALOG = KeyRule(
 _OTHER_STATE = KeyRule(
     _BREAKING,
     "leases and running drivers are kept in the former store: two drivers could not see each other",
-    fix="frazil stop --all; then frazil state copy, as docs/how-to/several-machines.md says",
+    fix="frazil stop --all; then frazil state copy, see docs/how-to/several-machines.md",
 )
 _WATCHES = KeyRule(_METADATA, "effective at once; no driver restarts", restarts=False)
 _LAUNCHES = KeyRule(_RESTART, "the next driver is launched so; a driver on a cluster restarts", restarts=False)

@@ -253,7 +253,7 @@ def renamed(stream: str, former: str, spec: StreamSpec, position: Positions | No
     """
     start = spec.source.start
     if position and isinstance(start, StartOffsets) and _same(start, position):
-        said = f"the stream goes on in table {spec.table.name} where {former} stands, by source.start"
+        said = f"the stream goes on in table {spec.table.name} at the position of {former}, by source.start"
         return Change(stream, "position", "stream", ChangeClass.RESTART, Doer.FRAZIL, said)
     said = (
         f"table {spec.table.name} has rows of stream {former}, which has no file any more. Under another name it is "

@@ -297,8 +297,8 @@ def _layout(
         actual = _written(partition_texts(now.spec(), schema))
         if declared != actual:
             said = (
-                f"table {name} is partitioned by {', '.join(actual) or 'nothing'}, the file says "
-                f"{', '.join(declared) or 'nothing'}; only new files would be partitioned so"
+                f"table {name} is partitioned by {', '.join(actual) or 'nothing'}, and by "
+                f"{', '.join(declared) or 'nothing'} in the file; only new files would be partitioned so"
             )
             drift = before is not None and before.partition_by == settings.partition_by
             fix = _in_shell(*_partition_statements(name, actual, declared))
@@ -320,14 +320,14 @@ def _layout(
         declared_order = sort_order_text(sort_order(settings.sort_by, schema), schema)
         order = sort_order_text(sort_order_of(after), schema)
         if declared_order != order:
-            said = f"table {name} is sorted by {order}, the file says {declared_order}"
+            said = f"table {name} is sorted by {order}, and by {declared_order} in the file"
             drift = before is not None and before.sort_by == settings.sort_by
             fix = _in_shell(f"ALTER TABLE {spark_name(name)} WRITE ORDERED BY {declared_order}")
             yield Change(
                 stream, "table", name, ChangeClass.METADATA, Doer.OPERATOR, said, fix, order, declared_order, drift
             )
     if settings.location and _place(settings.location) != _place(now.location):
-        said = f"table {name} lies at {now.location}, the file says {settings.location}; location is for a new table"
+        said = f"table {name} lies at {now.location}, and the file has {settings.location}; location is for a new table"
         drift = before is not None and before.location == settings.location
         yield Change(
             stream,

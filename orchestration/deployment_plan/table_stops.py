@@ -31,7 +31,7 @@ def table_stops(spec: StreamSpec, facts: TableFacts) -> Iterator[Change]:
     if facts.letters is None and letters in facts.written:
         yield _stop(stream, letters, table_gone(stream, letters))
     if facts.letters is not None and not set(DEAD_LETTERS.names) <= set(facts.letters.schema().column_names):
-        said = f"table {letters}, where its dead letters would go, is no table of dead letters"
+        said = f"table {letters}, for its dead letters, is no dead-letter table"
         fix = f"name another one in errors.dead_letters.table of streams/{stream}.yaml"
         yield _stop(stream, letters, FrazilError(said, fix=fix))
     for name, metadata in {**facts.tables, letters: facts.letters}.items():

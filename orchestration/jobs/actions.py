@@ -30,7 +30,7 @@ ACTIONS = {
     StreamAction.pause: "The drivers stay, warm, and read nothing.",
     StreamAction.resume: "Paused or stopped streams go on.",
     StreamAction.restart: "End the drivers after their batch and start others. A paused stream stays paused.",
-    StreamAction.flush: "Land now what the topics hold, without the trigger's pause; ends once it has landed.",
+    StreamAction.flush: "Land the topics' records now, without the trigger's pause; ends once they have landed.",
     StreamAction.stop: "End the drivers after their batch; none is started until somebody starts or resumes them.",
 }
 

@@ -27,7 +27,7 @@ def audit_job(tables: Sequence[dg.AssetKey]) -> Any:
     return dg.define_asset_job(
         AUDIT_JOB,
         selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(key, EXACTLY_ONCE) for key in tables)),
-        description="Audit every stream: what is new since its last audit stands in its tables, exactly once.",
+        description="Audit every stream: new records since its last audit are in its tables, exactly once.",
     )
 
 
@@ -84,8 +84,8 @@ def audit_schedules(audit: Any | None) -> list[dg.ScheduleDefinition]:
         dg.ScheduleDefinition(
             name="frazil_ledger_hourly",
             job=ledger_job,
-            description="Notes, each hour, what is new in the stamps of all streams in the ledger: stamps expire with "
-            "their snapshots, and an audit needs the ranges of all of them. It starts no Spark.",
+            description="Copies the new stamps of all streams to the ledger, each hour: stamps expire with their "
+            "snapshots, and an audit needs the ranges of all of them. It starts no Spark.",
             cron_schedule=HOURLY,
             execution_timezone="UTC",
             default_status=dg.DefaultScheduleStatus.RUNNING,
@@ -96,7 +96,7 @@ def audit_schedules(audit: Any | None) -> list[dg.ScheduleDefinition]:
             dg.ScheduleDefinition(
                 name="frazil_audit_daily",
                 job=audit,
-                description="Audits every stream each night (UTC): what is new since its last audit stands in its "
+                description="Audits every stream each night (UTC): new records since its last audit are in its "
                 "tables, exactly once. The verdicts are the checks exactly_once on the tables.",
                 cron_schedule=DAILY,
                 execution_timezone="UTC",

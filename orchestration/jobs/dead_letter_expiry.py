@@ -56,7 +56,7 @@ def expire_dead_letters_op(
         for name in sorted(set(config.streams) - {spec.stream for spec in streams_with_expiry(specs)}):
             raise no_retention_error(deployment.stream(name))
         for error in errors:
-            context.log.warning(f"letters of a stream whose file cannot be read stay: {error}")
+            context.log.warning(f"dead letters of a stream whose file cannot be read stay: {error}")
         with catalog.catalog() as connected:
             for spec in streams_with_expiry(specs):
                 if config.streams and spec.stream not in config.streams:
@@ -148,8 +148,8 @@ def expire_schedule() -> dg.ScheduleDefinition:
         cron_schedule=CRON,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Deletes, each night, dead letters that are older than errors.dead_letters.keep of their streams. "
-        "Streams that do not set it keep their letters for ever.",
+        description="Deletes, each night, dead letters that are older than errors.dead_letters.keep of their "
+        "streams. Streams that do not set it keep their dead letters for ever.",
     )
     def frazil_expire_letters(
         context: dg.ScheduleEvaluationContext, deployment: DeploymentResource

@@ -22,10 +22,12 @@ class DiscardConfig(dg.Config):
 
     stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
     through: int = Field(default=0, description="Only up to this snapshot of the branch; 0 is all quarantined rows.")
-    without_kafka: bool = Field(default=False, description="Letters keep the rows as JSON; Kafka is not asked.")
+    without_kafka: bool = Field(default=False, description="Dead letters keep the rows as JSON; Kafka is not read.")
     dry_run: bool = Field(default=True, description="Only report what would be discarded. Set it to false to do it.")
-    reason: str = Field(default="asked in Dagster", description="Why; kept in the table's stamps and in the letters.")
-    by: str = Field(default="Dagster UI", description="Who asked for it; kept likewise.")
+    reason: str = Field(
+        default="asked in Dagster", description="The reason; kept in the table's stamps and in the dead letters."
+    )
+    by: str = Field(default="Dagster UI", description="Author of the request; kept there, too.")
 
 
 @dg.op(name=OP)

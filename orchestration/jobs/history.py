@@ -220,8 +220,8 @@ def delete_history_op(context: dg.OpExecutionContext, config: HistoryConfig) -> 
     executor_def=dg.in_process_executor,
     # What could not be deleted tonight is deleted tomorrow.
     tags={"dagster/max_retries": "0", ACTION_TAG: ACTION},
-    description="Delete old history of Dagster's own in PostgreSQL: what sensors reported, and finished control runs. "
-    "What an asset or a check said last stays. Tables and states of streams are not touched.",
+    description="Delete old history of Dagster's own in PostgreSQL: what sensors reported, and finished control "
+    "runs. The newest event of each asset and check stays. Tables and states of streams are not touched.",
 )
 def history_job() -> None:
     """Delete old history of Dagster's."""
@@ -236,8 +236,8 @@ def history_schedule() -> dg.ScheduleDefinition:
         job=history_job,
         cron_schedule=CRON,
         execution_timezone="UTC",
-        description=f"Deletes, each night, what Dagster's storage in PostgreSQL holds from before {DAYS_VARIABLE} days "
-        f"({KEEP_DAYS}). Off until somebody turns it on.",
+        description=f"Deletes, each night, history in Dagster's PostgreSQL storage from before {DAYS_VARIABLE} days "
+        f"({KEEP_DAYS}). It is off by default.",
     )
     def frazil_history(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         reason = why_not(context.instance)

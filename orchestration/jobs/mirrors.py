@@ -26,7 +26,7 @@ def mirror_check_job(specs: Sequence[StreamSpec], settings: Settings) -> Any | N
     return dg.define_asset_job(
         JOB,
         selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(key, MIRROR_CONSISTENT) for key in keys)),
-        description="Compare all mirrors with what the changes in their changelogs make of each key.",
+        description="Compare all mirrors with the result of the changes in their changelogs.",
     )
 
 

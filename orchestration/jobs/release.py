@@ -26,7 +26,7 @@ class ReleaseConfig(dg.Config):
     stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
     dry_run: bool = Field(default=True, description="Only report what would be published. Set it to false to do it.")
     reason: str = Field(default="asked in Dagster", description="Why; kept in the snapshot that main gets.")
-    by: str = Field(default="Dagster UI", description="Who asked for it; kept likewise.")
+    by: str = Field(default="Dagster UI", description="Author of the request; kept there, too.")
 
 
 @dg.op(name=OP)

@@ -34,9 +34,11 @@ class ReplayConfig(dg.Config):
     """Configuration of a replay: a selection of dead letters. All fields must match, and of a list any value."""
 
     stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
-    reasons: list[str] = Field(default_factory=list, description="Letters with these values of error_class.")
-    stages: list[str] = Field(default_factory=list, description="Letters that failed in these stages.")
-    fields: list[str] = Field(default_factory=list, description="Letters that failed at these fields, such as $.a.")
+    reasons: list[str] = Field(default_factory=list, description="Dead letters with these values of error_class.")
+    stages: list[str] = Field(default_factory=list, description="Dead letters that failed in these stages.")
+    fields: list[str] = Field(
+        default_factory=list, description="Dead letters that failed at these fields, such as $.a."
+    )
     since: str = Field(default="", description="First seen then or later, such as 2026-01-31T08:00:00Z.")
     until: str = Field(default="", description="First seen before.")
     offsets: list[str] = Field(default_factory=list, description="TOPIC, TOPIC:3 or TOPIC:3:17-42.")
@@ -44,17 +46,19 @@ class ReplayConfig(dg.Config):
         default_factory=list, description="In these states; without any, new and failed_again. `all` is every state."
     )
     where: str = Field(default="", description="A predicate over the dead-letter table's columns, in SQL.")
-    limit: int = Field(default=0, ge=0, description="The most letters; 0 is no limit.")
+    limit: int = Field(default=0, ge=0, description="At most so many dead letters; 0 is no limit.")
     correction: str = Field(
-        default="", description="YAML laid over the stream's file for this replay only; kept in the letters."
+        default="", description="YAML laid over the stream's file for this replay only; kept in the dead letters."
     )
     fewer_columns: bool = Field(
         default=False, description="Let the correction leave out columns of the stream's file: they are null then."
     )
     dry_run: bool = Field(default=False, description="Only report what would come back, and change nothing.")
-    rate: float = Field(default=0.0, ge=0, description="Letters per second at most; 0 for what the stream's file says.")
+    rate: float = Field(
+        default=0.0, ge=0, description="Dead letters per second at most; 0 for the value of the stream's file."
+    )
     reason: str = Field(default="asked in Dagster", description="Why; kept as the run's tag.")
-    by: str = Field(default="Dagster UI", description="Who asked for it; kept in the letters.")
+    by: str = Field(default="Dagster UI", description="Author of the request; kept in the dead letters.")
 
 
 def replay_tags(config: ReplayConfig) -> dict[str, str]:
@@ -163,7 +167,7 @@ class _ProgressLog:
         self._last = now
         rate = progress.done / max(now - self._began, 1e-3)
         self._context.log.info(
-            f"{progress.done:,} of {progress.total:,} letters; {progress.replayed:,} came back, "
+            f"{progress.done:,} of {progress.total:,} dead letters; {progress.replayed:,} came back, "
             f"{progress.failed:,} failed again; {rate:,.0f} per second"
         )
 
@@ -189,7 +193,7 @@ def _report(
         report_dead_letters(context.instance, spec, deployment.settings(), dead, sink, **told)
     except Exception as problem:
         # The replay matters more than its report, which the supervisor makes as well.
-        context.log.warning(f"how the letters stand could not be reported: {problem}")
+        context.log.warning(f"the states of the dead letters could not be reported: {problem}")
 
 
 @dg.job(

@@ -94,7 +94,7 @@ def reset_text(move: "ResetMove") -> str:
 def reset_sentences(plan: "ResetPlan", catalog: str) -> Iterator[str]:
     """The effect of a reset on the tables and the stamps, a sentence or a statement each."""
     if not plan.changed:
-        yield "Nothing moves: the stream is there already."
+        yield "Nothing moves: the stream is at that position already."
         return
     if plan.unfinished:
         yield "A batch was being committed when the last driver ended; it is finished first, so `from` may be later."

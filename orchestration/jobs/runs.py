@@ -111,5 +111,5 @@ def give_up_if_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     # It may have ended properly since the run was read; a process that is gone writes nothing any more.
     now = instance.get_run_by_id(run.run_id)
     if now is not None and not now.is_finished:
-        instance.report_run_failed(now, "The process of this run is gone. What it did to the stream stays done.")
+        instance.report_run_failed(now, "The process of this run has ended. Its changes to the stream stay.")
     return True

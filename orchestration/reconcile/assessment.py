@@ -96,7 +96,7 @@ def assess_file_change(observed: Observation, files: StreamFiles, remote: Remote
     except FrazilError as problem:
         # Clients quote addresses, and one may hold a token.
         said = redacted(settings, problem.message)
-        why = f"its file has changed, and it is not known whether its table can hold it: {said}"
+        why = f"its file has changed, and it is unknown whether its table fits it: {said}"
         refused = SpecError([why])
     if refused is None:
         return observed

@@ -145,9 +145,9 @@ def _of_table(
         told = told | facts.metadata
     if not is_new:
         told = told | {"records_added": 0}
-        text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
+        text = "Nothing new: the stream is at the end of its topics." if at_the_end else _stands(stands)
     elif not fresh:
-        text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
+        text = "Observed only, so that the table does not count as fresh: it is further behind than freshness.warn."
     elif landed.by_run:
         text = "Landed by a one-off run."
     told = told | snapshot_metadata(named) | look_up_metadata(spec.stream, named, on_main=gated)

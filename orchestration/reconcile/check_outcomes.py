@@ -129,7 +129,7 @@ def _batch_not_stalled(desired: DesiredState, actual: ActualState) -> CheckOutco
     log = f"tail {beat.log}" if beat.log else None
     fix = f"{log}; then frazil restart {desired.stream}" if log else f"frazil restart {desired.stream}"
     if not actual.fresh:
-        sentence = f"The driver has not beaten for more than {SILENT_SECONDS:.0f} s"
+        sentence = f"The driver has sent no heartbeat for more than {SILENT_SECONDS:.0f} s"
         return CheckOutcome(name, False, with_next_command(sentence, fix), "silent", at=beat.beat_wall)
     if stall := find_stall(beat, desired.stalled_after):
         sentence, figures = f"The driver {stall.sentence}", {"stalled_seconds": round(stall.seconds)}
@@ -277,7 +277,7 @@ def _configuration(desired: DesiredState, actual: ActualState, decision: Decisio
     figures: dict[str, float | int | str] = {"generation": desired.generation or ""}
     if beat is not None and desired.generation != beat.generation:
         figures["running"] = beat.generation
-        sentence = f"Generation {beat.generation} runs, its file says {desired.generation}; {decision.sentence}."
+        sentence = f"Generation {beat.generation} runs, its file has {desired.generation}; {decision.sentence}."
         return CheckOutcome(name, False, sentence, f"rolls:{desired.generation}", warn=True, figures=figures)
     return CheckOutcome(name, True, "Its file is valid, and it is what runs.", "fine", figures=figures)
 

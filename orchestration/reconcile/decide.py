@@ -27,7 +27,7 @@ _LEASE = {
     "none": "there is none",
     "expired": "which has run out",
     "released": "which was given back",
-    "dead": "whose holder is gone",
+    "dead": "whose holder has ended",
 }
 # A process that has reported its end ends Spark; after so long it hangs.
 _LAST_WORD_SECONDS = 60.0
@@ -75,7 +75,7 @@ def file_problem(desired: DesiredState) -> str:
 
 def file_fix(desired: DesiredState) -> str:
     """The next command of a decision where the stream's file is not valid."""
-    return "frazil validate" if desired.file == "invalid" else "bring back the folder streams/"
+    return "frazil validate" if desired.file == "invalid" else "restore the folder streams/"
 
 
 def _file_halt(desired: DesiredState) -> Halt:
@@ -223,8 +223,8 @@ def _how_it_ended(actual: ActualState) -> str:
     beat, launch = actual.heartbeat, actual.launch
     if launch is not None and actual.awaited:
         if actual.unstarted:
-            return f"attempt {launch.attempt} ended before it said anything, or was never started"
-        return f"attempt {launch.attempt} did not say anything within {START_SECONDS:.0f} s"
+            return f"attempt {launch.attempt} ended before its first report, or was never started"
+        return f"attempt {launch.attempt} did not report within {START_SECONDS:.0f} s"
     if beat is None:
         return "no driver has run"
     if beat.state == "failed" and beat.error is not None:
@@ -234,8 +234,10 @@ def _how_it_ended(actual: ActualState) -> str:
     if beat.final:
         return f"attempt {beat.attempt} has {'been ' if beat.state != 'finished' else ''}{beat.state}"
     if actual.driver_lives:
-        return f"attempt {beat.attempt} (process {beat.pid}) has not beaten for {in_seconds(actual.heartbeat_age)}"
-    return f"attempt {beat.attempt} is gone without a last word (process {beat.pid} on {beat.host})"
+        return (
+            f"attempt {beat.attempt} (process {beat.pid}) has sent no heartbeat for {in_seconds(actual.heartbeat_age)}"
+        )
+    return f"attempt {beat.attempt} ended without a report (process {beat.pid} on {beat.host})"
 
 
 def decide(desired: DesiredState, actual: ActualState, now: float) -> Decision:
@@ -252,8 +254,8 @@ def decide(desired: DesiredState, actual: ActualState, now: float) -> Decision:
     if actual.starting and actual.launch is not None:
         return Decision(
             Action.WAIT,
-            f"attempt {actual.launch.attempt} was launched {in_seconds(actual.launched_for)} ago and has not said "
-            f"anything yet{_as_seen(actual)}",
+            f"attempt {actual.launch.attempt} was launched {in_seconds(actual.launched_for)} ago and has not reported "
+            f"yet{_as_seen(actual)}",
         )
     if actual.lease.state == "live":
         return _with_holder(desired, actual)
@@ -275,8 +277,8 @@ def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Deci
     if not actual.fresh:
         return Decision(
             Action.WAIT,
-            f"{who} has not beaten for {in_seconds(actual.heartbeat_age)} though its lease is renewed; once the lease "
-            "runs out, another driver can be started beside it safely",
+            f"{who} has sent no heartbeat for {in_seconds(actual.heartbeat_age)} though its lease is renewed; once "
+            "the lease runs out, another driver can be started beside it safely",
             f"frazil restart {desired.stream}",
         )
     asked_for = now - control.at
@@ -294,11 +296,11 @@ def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Deci
         return Decision(Action.STOP, f"its trigger is available_now, which needs no driver; {who} ends")
     if control.end_attempt >= beat.attempt:
         if asked_long_ago and desired.file == "valid":
-            return Decision(Action.ROLL, f"{who} was asked to make room and still runs")
+            return Decision(Action.ROLL, f"{who} was asked to give way and still runs")
         if asked_long_ago and desired.file == "invalid" and desired.launchable:
             # Whoever waited for its end is gone. Another one is started as it was launched, so no file is needed.
-            return Decision(Action.ROLL, f"{who} was asked to make room and still runs, and is made to end", ends=True)
-        return Decision(Action.WAIT, f"{who} was asked to make room", f"frazil restart {desired.stream}")
+            return Decision(Action.ROLL, f"{who} was asked to give way and still runs, and is made to end", ends=True)
+        return Decision(Action.WAIT, f"{who} was asked to give way", f"frazil restart {desired.stream}")
     if actual.unheld and desired.file != "unsure" and desired.launchable:
         return _without_lease(actual, who)
     stall = find_stall(beat, desired.stalled_after)
@@ -378,7 +380,7 @@ def _with_holder(desired: DesiredState, actual: ActualState) -> Decision:
     """The lease is held by a process that is no living driver."""
     holder = actual.lease.name
     if actual.lease_is_the_drivers and actual.heartbeat is not None and actual.heartbeat.final:
-        said = f"{holder} has said its last word ({actual.heartbeat.state})"
+        said = f"{holder} has reported its end ({actual.heartbeat.state})"
         if actual.heartbeat_age <= _LAST_WORD_SECONDS:
             return Decision(Action.WAIT, f"{said} and is ending")
         if _driver_wanted(desired) and desired.file == "valid":

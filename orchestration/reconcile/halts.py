@@ -37,7 +37,7 @@ class Halt(StrEnum):
     FENCED_REPEATEDLY = (
         "fenced_repeatedly",
         "Another deployment or host took the stream over again and again.",
-        "One driver at a time commits, whoever it is.",
+        "Only one driver commits at a time.",
         "end the stream's drivers elsewhere, then `frazil start S`",
     )
     FILE_INVALID = ("file_invalid", "The stream's file has problems.", _RUNS_ON, "`frazil validate`")
@@ -45,7 +45,7 @@ class Halt(StrEnum):
         "files_unreadable",
         "The folder `streams/` is missing, empty or unreadable.",
         _RUNS_ON,
-        "bring the folder back",
+        "restore the folder",
     )
     NOT_LAUNCHABLE = (
         "not_launchable",

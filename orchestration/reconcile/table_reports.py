@@ -212,7 +212,7 @@ def dead_letter_events(
         memory.letters = counted.tally.waiting
         yield evaluation(letters_waiting(spec, counted.tally, counted.read, counted_at), key)
         if not counted.tally.waiting:
-            yield evaluation(CheckOutcome(REPLAY_WOULD_HELP, True, "No letter waits for a replay.", "none"), key)
+            yield evaluation(CheckOutcome(REPLAY_WOULD_HELP, True, "No dead letter waits for a replay.", "none"), key)
 
 
 def _replays_watermark(folder: StreamFolder) -> int:

@@ -143,7 +143,7 @@ def tick_sentence(memory: AlertMemory, conditions: Conditions, now: float) -> st
     if len(firing) > _SHOWN:
         lines.append(f"and {len(firing) - _SHOWN} more")
     if memory.left_out:
-        lines.append(f"{memory.left_out} more conditions wait for room")
+        lines.append(f"{memory.left_out} more conditions wait for a free message")
     count = len(firing)
     first = f"{count} {'alarm fires' if count == 1 else 'alarms fire'}." if count else "No alarm fires."
     return "\n".join([first, *lines])

@@ -223,15 +223,15 @@ class ClosedStream(msgspec.Struct, omit_defaults=True):
         through: The end of the newest hour or day that is known to be reported; milliseconds since 1970.
         of: What closes, and where its hours begin: at another file `through` counts for nothing.
         sequence: Sequence number of the newest snapshot whose late rows were reported.
-        told: Checksum of the check's last result.
-        told_at: Time of that result; seconds since 1970.
+        result_sum: Checksum of the check's last result.
+        result_at: Time of that result; seconds since 1970.
     """
 
     through: int | None = msgspec.field(default=None, name="t")
     of: str = msgspec.field(default="", name="o")
     sequence: int = msgspec.field(default=0, name="s")
-    told: int = msgspec.field(default=0, name="c")
-    told_at: int = msgspec.field(default=0, name="ca")
+    result_sum: int = msgspec.field(default=0, name="c")
+    result_at: int = msgspec.field(default=0, name="ca")
 
 
 class ClosedCursor(StreamsCursor[ClosedStream]):
@@ -279,12 +279,14 @@ def run_closed_tick(
         key, through = closed_key(settings, spec), known.through
         # No watermark is later than now. Asked here: the instance is the tick's, and the look may outlast it.
         may_close = through is None or event_time.end_of(through) <= now * 1000
-        told = frozenset(reported(key)) if may_close else frozenset[str]()
+        known_partitions = frozenset(reported(key)) if may_close else frozenset[str]()
         try:
             found = _LOOKING.ask(
                 (str(deployment.home), spec.stream, of, through),
                 left,
-                lambda spec=spec, through=through, told=told: look(spec, settings, catalog, through, told, now),
+                lambda spec=spec, through=through, known_partitions=known_partitions: look(
+                    spec, settings, catalog, through, known_partitions, now
+                ),
             )
         except Exception as problem:
             # One stream's trouble is none of the others'.
@@ -336,10 +338,10 @@ def _report(
             tick.events.extend(late_rows_observations(key, event_time, late))
             known.sequence = late.sequence
     said = closed_outcome(spec.stream, event_time, facts.after)
-    told = checksum(said.code)
-    if told != known.told or due(now, known.told_at, AGAIN_SECONDS) or facts.periods:
+    result_sum = checksum(said.code)
+    if result_sum != known.result_sum or due(now, known.result_at, AGAIN_SECONDS) or facts.periods:
         # A materialization since then makes the check read as not evaluated.
-        known.told, known.told_at = told, int(now)
+        known.result_sum, known.result_at = result_sum, int(now)
         tick.events.append(evaluation(said, key))
     if facts.waits:
         tick.sentences[spec.stream] = f"what closes its {event_time.closes}s is not published yet"
@@ -355,9 +357,9 @@ def closed_partitions_sensor() -> dg.SensorDefinition:
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Reports each hour or day of event time once, when a stream's watermark has passed its end and its tables "
-            "are complete up to it; and the check closed_partitions, which warns of rows that came afterwards. Looks "
-            "only at streams whose file says event_time.closes."
+            "Reports each hour or day of event time once, when a stream's watermark has passed its end and its "
+            "tables are complete up to it; and the check closed_partitions, which warns of rows that came "
+            "afterwards. Looks only at streams whose file sets event_time.closes."
         ),
     )
     def frazil_closed_partitions(
@@ -372,9 +374,9 @@ def closed_partitions_sensor() -> dg.SensorDefinition:
             return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)
         if tick.events:
             step("closed_before_report")
-        told = "\n".join(f"{stream}: {sentence}" for stream, sentence in tick.sentences.items())
+        sentences = "\n".join(f"{stream}: {sentence}" for stream, sentence in tick.sentences.items())
         return dg.SensorResult(
-            skip_reason=told or "Nothing has closed.", cursor=memory.to_cursor(), asset_events=tick.events
+            skip_reason=sentences or "Nothing has closed.", cursor=memory.to_cursor(), asset_events=tick.events
         )
 
     return frazil_closed_partitions

@@ -99,8 +99,8 @@ def contract_sensor() -> dg.SensorDefinition:
         job=JOB,
         tag=CHECKED_TAG,
         description=(
-            "Starts the checks of a stream's contract as soon as contract.check of its file says so: after so many "
-            "snapshots that were not checked, or when the first of them has waited for so long."
+            "Starts the checks of a stream's contract as set by contract.check of its file: after a number of "
+            "unchecked snapshots, or when the first of them has waited long enough."
         ),
         nothing="No stream is to be checked by what is new.",
         cursor=ContractsCursor,

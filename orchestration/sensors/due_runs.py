@@ -160,9 +160,9 @@ def due_runs_sensor(
                 found.sentences[spec.stream] = asked
             else:
                 requests.append(asked)
-        told = "\n".join(f"{stream}: {sentence}" for stream, sentence in found.sentences.items())
+        sentences = "\n".join(f"{stream}: {sentence}" for stream, sentence in found.sentences.items())
         return dg.SensorResult(
-            run_requests=requests, skip_reason=None if requests else told or nothing, cursor=memory.to_cursor()
+            run_requests=requests, skip_reason=None if requests else sentences or nothing, cursor=memory.to_cursor()
         )
 
     return look_for_due_runs

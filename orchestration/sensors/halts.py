@@ -83,8 +83,8 @@ def halts_sensor() -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             "Starts a run of `frazil_halted`, which fails, when streams halt: their driver has ended, and none is "
-            "started before a person acts. So Dagster's first page and alerts on failed runs show it. Again twice a "
-            "day while they are halted. Switch it off where another alert says so."
+            "started before a person acts. So Dagster's first page and alerts on failed runs show it. It repeats "
+            "twice a day while they are halted. Switch it off if another alert reports halts."
         ),
     )
     def frazil_halts(context: dg.SensorEvaluationContext, deployment: DeploymentResource) -> dg.SensorResult:

@@ -43,9 +43,9 @@ def mirrors_sensor() -> dg.SensorDefinition:
             )
         except FrazilError as problem:
             return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)
-        told = "\n".join(f"{mirror}: {sentence}" for mirror, sentence in tick.sentences.items())
+        sentences = "\n".join(f"{mirror}: {sentence}" for mirror, sentence in tick.sentences.items())
         return dg.SensorResult(
-            skip_reason=told or "Nothing has been merged.",
+            skip_reason=sentences or "Nothing has been merged.",
             cursor=memory.to_cursor(),
             asset_events=tick.events,
             dynamic_partitions_requests=tick.partition_requests,

@@ -39,14 +39,14 @@ class KnownMirror(msgspec.Struct, omit_defaults=True):
     Attributes:
         at: Time when the mirror was read; seconds since 1970.
         sequence: Sequence number of the changelog through which the newest seen merge reaches.
-        told: Checksum of the check's last result.
-        told_at: Time of that result; seconds since 1970.
+        result_sum: Checksum of the check's last result.
+        result_at: Time of that result; seconds since 1970.
     """
 
     at: int = msgspec.field(default=0, name="a")
     sequence: int = msgspec.field(default=-1, name="s")
-    told: int = msgspec.field(default=0, name="c")
-    told_at: int = msgspec.field(default=0, name="ca")
+    result_sum: int = msgspec.field(default=0, name="c")
+    result_at: int = msgspec.field(default=0, name="ca")
 
 
 class MirrorsCursor(StreamsCursor[KnownMirror]):
@@ -193,14 +193,14 @@ def _look(
                     tick.partitions.setdefault(partitions, []).append(value)
                 tick.sentences[mirror.table] = f"merged through changelog snapshot {status.stamp.snapshot_id}"
     outcome = mirror_outcome(spec, mirror, status)
-    told = checksum(outcome.code)
+    result_sum = checksum(outcome.code)
     if shown.named is not None:
-        if told != known.told:
-            known.told = told
+        if result_sum != known.result_sum:
+            known.result_sum = result_sum
             _observe(tick, settings, shown.named, outcome)
-    elif told != known.told or due(now, known.told_at, AGAIN_SECONDS) or merged:
+    elif result_sum != known.result_sum or due(now, known.result_at, AGAIN_SECONDS) or merged:
         # A materialization since then makes the check read as not evaluated.
-        known.told, known.told_at = told, int(now)
+        known.result_sum, known.result_at = result_sum, int(now)
         tick.events.append(evaluation(outcome, key))
 
 

@@ -93,7 +93,7 @@ def publication_sensor() -> dg.SensorDefinition:
         job=JOB,
         tag=PUBLISHED_TAG,
         description=(
-            "Publishes what streams with `publish` have landed, as often as publish.every of their files says. "
+            "Publishes what streams with `publish` have landed, at the interval publish.every of their files. "
             "Quarantined rows are checked again once the contract has changed."
         ),
         nothing="No stream has publish.every.",

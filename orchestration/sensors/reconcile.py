@@ -300,7 +300,7 @@ def _summary(tick: ReconcileTick, under_way: Mapping[str, str]) -> str:
         return "There are no streams."
     counts = Counter(decision.action for decision in tick.decisions.values())
     summed = ", ".join(f"{counts[action]} {verb}" for action, verb in _VERBS.items() if counts[action])
-    told = [f"{count} {'stream' if count == 1 else 'streams'}: {summed or 'none could be looked at'}."]
+    sentences = [f"{count} {'stream' if count == 1 else 'streams'}: {summed or 'none could be looked at'}."]
     lines = [
         f"{stream}: {'not reported' if stream in tick.decisions else 'not looked at'}: {problem}"
         for stream, problem in sorted(tick.problems.items())
@@ -310,21 +310,21 @@ def _summary(tick: ReconcileTick, under_way: Mapping[str, str]) -> str:
             lines.append(f"{stream}: run {under_way[stream][:8]} is under way ({decision.sentence})")
         elif decision.action not in (Action.ADOPT, Action.IDLE):
             lines.append(f"{stream}: {decision.sentence}")
-    told += [
+    sentences += [
         line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…" for line in lines[:_SHOWN_STREAMS]
     ]
     if len(lines) > _SHOWN_STREAMS:
-        told.append(f"and {len(lines) - _SHOWN_STREAMS} more")
-    return "\n".join(told)
+        sentences.append(f"and {len(lines) - _SHOWN_STREAMS} more")
+    return "\n".join(sentences)
 
 
 def _without_settings(
     tick: ReconcileTick, problem: FrazilError, deployment: Deployment, memory: SensorCursor, now: float
 ) -> ReconcileTick:
-    """Nobody can tell where the streams' state is: say so on every stream, and change nothing."""
-    told = checksum(problem.message)
-    if told != memory.settings or due(now, memory.reported_at, CHECKS_SECONDS):
-        memory.settings, memory.reported_at = told, int(now)
+    """Report on every stream that the settings cannot be read; nothing is changed."""
+    result_sum = checksum(problem.message)
+    if result_sum != memory.settings or due(now, memory.reported_at, CHECKS_SECONDS):
+        memory.settings, memory.reported_at = result_sum, int(now)
         settings = Settings.embedded(deployment.home)
         verdict = settings_outcome(problem)
         for spec in read_files(deployment).specs.values():
@@ -346,10 +346,10 @@ def reconcile_sensor(reload: DefinitionsReload) -> dg.SensorDefinition:
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Keeps streams as their files and their operators want them: starts drivers that are gone, rolls out "
+            "Keeps streams as their files and their operators want them: starts drivers that have ended, rolls out "
             "changed files, ends drivers of streams without a file. Reports new snapshots, lag and checks, and has "
-            "Dagster load changed files. Streams run on while it is off; one that is killed is started again by its "
-            "keeper, one that fails by nobody."
+            "Dagster load changed files. Streams run on while it is off; a killed driver is restarted by its "
+            "watchdog; a failed one is not restarted."
         ),
     )
     def frazil_reconcile(

@@ -133,16 +133,16 @@ def proposal_outcome(proposal: Proposal, started: str = "") -> CheckOutcome:
     }
     if not proposal.reasons:
         return CheckOutcome(
-            REPLAY_WOULD_HELP, True, "No letter of an earlier configuration waits.", "none", figures=figures
+            REPLAY_WOULD_HELP, True, "No dead letter of an earlier configuration waits.", "none", figures=figures
         )
     if not helping:
         sentence = (
-            f"{figures['letters_of_earlier_configurations']:,} letters of earlier configurations wait; of {tried:,} "
-            f"that were tried {good:,} would come back now: {_told(others)}."
+            f"{figures['letters_of_earlier_configurations']:,} dead letters of earlier configurations wait; of "
+            f"{tried:,} that were tried {good:,} would come back now: {_told(others)}."
         )
         return CheckOutcome(REPLAY_WOULD_HELP, True, sentence, "no", figures=figures)
     figures |= {"letters_that_may_come_back": sum(each.waiting for each in helping), "command": proposal.command}
-    sentence = f"The configuration has changed since, and letters would come back now: {_told(helping)}."
+    sentence = f"The configuration has changed since, and dead letters would come back now: {_told(helping)}."
     if others:
         sentence += f" Others would still fail: {_told(others)}."
     if started:

@@ -46,14 +46,14 @@ class JudgedStream(msgspec.Struct, omit_defaults=True):
         at: Time of that judgement; seconds since 1970.
         proposed: Whether a replay would help.
         failed: Hash of the configuration for which they could not be judged at that time.
-        told: Checksum of the check's last result.
+        result_sum: Checksum of the check's last result.
     """
 
     config: str = msgspec.field(default="", name="c")
     at: int = msgspec.field(default=0, name="a")
     proposed: bool = msgspec.field(default=False, name="p")
     failed: str = msgspec.field(default="", name="f")
-    told: int = msgspec.field(default=0, name="t")
+    result_sum: int = msgspec.field(default=0, name="t")
 
     def rests(self, config: str, now: float) -> bool:
         """Whether there is nothing to look at now."""
@@ -111,7 +111,7 @@ def run_replays_tick(
             key = (str(deployment.home), spec.stream, spec.config_hash)
             found = _LOOKING.ask(key, left, lambda spec=spec: find_proposal(spec, settings, catalog))
             if found is None:
-                tick.sentences[spec.stream] = "its letters are being looked at"
+                tick.sentences[spec.stream] = "its dead letters are being sampled"
                 continue
             _conclude(tick, spec, settings, found, judged, replayed_for, now)
         except Exception as problem:
@@ -133,24 +133,24 @@ def _conclude(
     now: float,
 ) -> None:
     starts = bool(found.helping) and _may_start(spec, settings) and replayed_for(spec.stream) != spec.config_hash
-    said = proposal_outcome(found, "A replay has been started, as errors.replay.automatic says." if starts else "")
+    said = proposal_outcome(found, "A replay has been started, by errors.replay.automatic." if starts else "")
     if starts:
         tick.start.append(found)
     judged.config, judged.failed, judged.at = spec.config_hash, "", int(now)
     # Also after a replay was started: if its run fails, the check has to say so.
     judged.proposed = bool(found.helping)
     tick.sentences[spec.stream] = said.sentence
-    told = checksum(f"{said.code}{said.sentence}")
-    # What is proposed is told each time: a run that materializes the letters makes the check read as not evaluated.
-    if told != judged.told or judged.proposed:
-        judged.told = told
+    result_sum = checksum(f"{said.code}{said.sentence}")
+    # A proposal is reported each time: a run that materializes the letters makes the check read as not evaluated.
+    if result_sum != judged.result_sum or judged.proposed:
+        judged.result_sum = result_sum
         tick.events.append(evaluation(said, dagster_names.table_key(settings, spec.dead_letter_table)))
 
 
 def _waits(spec: StreamSpec, settings: Settings, under_way: Collection[str]) -> str:
     """Reason why dead letters cannot be judged yet; empty if they can."""
     if spec.stream in under_way:
-        return "its letters are being replayed"
+        return "its dead letters are being replayed"
     actual = read_actual(stream_folder(settings, spec.stream).store, spec.stream)
     if actual.heartbeat is None or not (actual.driver_lives and actual.fresh):
         return ""
@@ -176,10 +176,10 @@ def replay_sensor() -> dg.SensorDefinition:
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "When a stream's configuration has changed, tries a sample of the letters that earlier configurations "
-            "left. If they would come back now, the check replay_would_help of the dead letters warns and names the "
-            "command; with errors.replay.automatic the replay is started, once per configuration. Asks nobody while "
-            "no configuration changes."
+            "When a stream's configuration has changed, tries a sample of the dead letters of earlier "
+            "configurations. If they would come back now, the check replay_would_help of the dead letters warns and "
+            "names the command; with errors.replay.automatic the replay is started, once per configuration. It does "
+            "nothing while no configuration changes."
         ),
     )
     def frazil_replays(
@@ -198,10 +198,10 @@ def replay_sensor() -> dg.SensorDefinition:
         except FrazilError as problem:
             return dg.SensorResult(skip_reason=str(problem), cursor=context.cursor)
         requests = [replay_run(each, newest_replay(instance, each.stream)[0] + 1) for each in tick.start]
-        told = "\n".join(f"{stream}: {sentence}" for stream, sentence in tick.sentences.items())
+        sentences = "\n".join(f"{stream}: {sentence}" for stream, sentence in tick.sentences.items())
         return dg.SensorResult(
             run_requests=requests,
-            skip_reason=None if requests else told or "No configuration has changed.",
+            skip_reason=None if requests else sentences or "No configuration has changed.",
             cursor=memory.to_cursor(),
             asset_events=tick.events,
         )
@@ -239,7 +239,10 @@ def replay_run(proposal: Proposal, number: int) -> dg.RunRequest:
         reasons=[each.reason for each in proposal.helping],
         where=proposal.where,
         dry_run=False,
-        reason=f"the configuration has changed to {proposal.config}; of {tried} letters that were tried {good} succeed",
+        reason=(
+            f"the configuration has changed to {proposal.config}; of {tried} dead letters that were tried {good} "
+            "succeed"
+        ),
         by=SENSOR,
     )
     return dg.RunRequest(

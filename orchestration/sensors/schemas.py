@@ -47,13 +47,13 @@ class ComparedStream(msgspec.Struct, omit_defaults=True):
     Attributes:
         config: A checksum of its configuration hash when it was last looked at.
         at: When it was; seconds since 1970.
-        told: A checksum of the check's last result; `told_at`: when it was reported.
+        result_sum: A checksum of the check's last result; `result_at`: when it was reported.
     """
 
     config: int = msgspec.field(default=0, name="c")
     at: int = msgspec.field(default=0, name="a")
-    told: int = msgspec.field(default=0, name="t")
-    told_at: int = msgspec.field(default=0, name="ta")
+    result_sum: int = msgspec.field(default=0, name="t")
+    result_at: int = msgspec.field(default=0, name="ta")
 
 
 class SchemasCursor(StreamsCursor[ComparedStream]):
@@ -118,14 +118,14 @@ def run_schemas_tick(
             # The results reported before stay.
             tick.unasked = unasked
             continue
-        told = checksum(f"{said.code}{said.sentence}")
-        if told != known.told or due(now, known.told_at, AGAIN_SECONDS):
-            known.told, known.told_at = told, math.floor(now)
+        result_sum = checksum(f"{said.code}{said.sentence}")
+        if result_sum != known.result_sum or due(now, known.result_at, AGAIN_SECONDS):
+            known.result_sum, known.result_at = result_sum, math.floor(now)
             tick.events.append(evaluation(said, keys[0]))
     if not files.absence:
         memory.keep_only([*files.specs, *files.claimed])
-    changed = f"{len(tick.events)} told" if tick.events else "nothing new"
-    tick.sentence = f"{len(tick.looked_at)} of {len(files.specs)} streams held against their tables; {changed}."
+    changed = f"{len(tick.events)} reported" if tick.events else "nothing new"
+    tick.sentence = f"{len(tick.looked_at)} of {len(files.specs)} streams compared with their tables; {changed}."
     if tick.unasked is not None:
         tick.sentence += f" Not asked: {tick.unasked}"
     return tick
@@ -167,9 +167,9 @@ def schema_sensor() -> dg.SensorDefinition:
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Looks at streams whose file has changed, and in turn at all tables, which somebody may have altered, and "
-            "at the newest schemas of the registry; reports the check schema_contract: what would become of records, "
-            "before one of them comes, and who is downstream. A catalog or a registry that is away makes no check fail."
+            "Looks at streams whose file has changed, at all tables in turn, because they may have been altered, and "
+            "at the newest schemas of the registry. Reports the check schema_contract: what would become of records "
+            "before they come, and what is downstream. An unavailable catalog or registry makes no check fail."
         ),
     )
     def frazil_schemas(

@@ -152,5 +152,5 @@ class Letters:
         return found
 
     def seen(self, **reading: Any) -> list[Where]:
-        """Where the records of the letters in the topic stood, in the topic's order if it has one partition."""
+        """Where the records of the dead letters in the topic stood, in the topic's order if it has one partition."""
         return [each.where for each in self.read(**reading)]

@@ -47,7 +47,7 @@ class Fallible:
         return self.broker.folder / "data" / f"{self.one.stream}-0"
 
     def read(self, start: int, end: int) -> str:
-        """Pattern of what is said of records that were read and are lost."""
+        """Pattern of what is reported of records that were read and are lost."""
         return rf"{self.one.stream}-0 \[{start}, {end}\) were read"
 
     def bytes_of_log(self) -> int:

@@ -111,7 +111,7 @@ def follow_the_killed_driver(address: str, numbers: Iterator[int]) -> None:
         produce(address, "orders", [*several(order, numbers, 30), *several(order, numbers, 2, amount=None)])
         wait_for(lambda: (beat("orders").work.landed, beat("orders").work.dead) == (30, 2), "the records to land")
         letters = sum(each["letters"] for each in facts("letters", "orders")["letters"])
-        wait_for(lambda: len(read_topic(address, LETTERS)) == letters, "the letters in their topic")
+        wait_for(lambda: len(read_topic(address, LETTERS)) == letters, "the dead letters in their topic")
     finally:
         control.stop("the test ends", "tester")
     now = beat("orders")

@@ -34,7 +34,9 @@ def test_topic_deleted_while_it_is_read(pipeline: Make, spark: SparkSession) -> 
     days = daily(one, 2, max_records_per_batch=10)
     for day in days:
         one.produce({GOOD: 40}, topic=day)
-    with pytest.raises(TopicLostError, match=rf"(?s)topic {days[0]} is gone.*{days[0]}-0 \[\d+, 20\).*--lost-topic"):
+    with pytest.raises(
+        TopicLostError, match=rf"(?s)topic {days[0]} was deleted.*{days[0]}-0 \[\d+, 20\).*--lost-topic"
+    ):
         one.drain(spark, on_progress=once(lambda: delete_topic(one.address, days[0])))
     with pytest.raises(TopicLostError):
         one.drain(spark)

@@ -92,7 +92,7 @@ def test_two_publishers_fence_each_other_and_publish_once(letters: Callable[...,
     expected += one.add(1, 1, [4])
     assert second.publish() == 1
     expected += one.add(1, 2, [5])
-    with pytest.raises(OutboxError, match="another process publishes the letters"):
+    with pytest.raises(OutboxError, match="another process publishes the dead letters"):
         first.publish()
     assert first.publish() == 1
     one.add(1, 3, [6])

@@ -169,7 +169,7 @@ def test_what_cannot_go_back_is_left_and_told(back: Returning) -> None:
     small = f"{back.topic}-small"
     create_topic(pipeline.address, small, 1, {"max.message.bytes": "2000"})
     back.add(20, value=b"x" * 3_000)
-    with pytest.raises(FrazilError, match=r"takes 2000 bytes, and the letter of .* offset 20 has 3\d{3} with"):
+    with pytest.raises(FrazilError, match=r"takes 2000 bytes, and the dead letter of .* offset 20 has 3\d{3} with"):
         back.give_back(small)
     assert back.notes() == []
     with pytest.raises(FrazilError, match="topic nowhere does not exist"):

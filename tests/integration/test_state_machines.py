@@ -82,12 +82,15 @@ def test_a_store_that_is_away_for_longer_than_a_lease_holds_is_waited_for(
             before = one.beat()
             log = one.folder().root / "logs" / "driver.log"
             proxy.arm("refused", 10**9)
-            wait_for(lambda: "away, tries again in 1 s" in log.read_text(), "the driver to know that the store is away")
+            wait_for(
+                lambda: "unavailable, tries again in 1 s" in log.read_text(),
+                "the driver to know that the store is away",
+            )
             snapshots = len(one.table().metadata.snapshots)
             one.produce({GOOD: 20})
             said = status(one)
             assert one.stream in said and "cannot be read" in said and f"127.0.0.1:{proxy.port}" in said, said
-            wait_for(lambda: "away, tries again in 2 s" in log.read_text(), "it to wait on")
+            wait_for(lambda: "unavailable, tries again in 2 s" in log.read_text(), "it to wait on")
             wait_for(lambda: (lease := read_lease(documents, one.stream)) and lease.expired(), "its lease to run out")
             assert len(one.table().metadata.snapshots) == snapshots
             proxy.arm("", 0)

@@ -190,7 +190,7 @@ def test_a_store_that_does_not_answer_leaves_it_open_whether_it_has_written(
     store, proxy = behind
     monkeypatch.setattr("jobs.clients.state_store.shared_store.RETRY_SECONDS", 0.0)
     proxy.arm("silent", 1, b"PUT ")
-    with pytest.raises(OSError, match="may have been written all the same") as unclear:
+    with pytest.raises(OSError, match="may have been written nevertheless") as unclear:
         store.put("launch.json", b"1")
     assert not isinstance(unclear.value, NotWrittenError)
     proxy.arm("refused", 99, b"GET ")

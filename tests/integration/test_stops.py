@@ -25,7 +25,7 @@ def test_dead_letters_dropped(pipeline: Make, spark: SparkSession) -> None:
     one.drain(spark)
     name = one.dead_name
     one.catalog().drop_table(name)
-    with pytest.raises(TargetRecreatedError, match=f"(?s){name} is gone.*--recreated {name}"):
+    with pytest.raises(TargetRecreatedError, match=f"(?s){name} was dropped.*--recreated {name}"):
         one.drain(spark)
     one.accept(recreated_table=name)
     one.produce({GOOD: 3, TRUNCATED: 1})

@@ -115,7 +115,7 @@ def test_a_driver_that_is_submitted_lands_is_started_again_and_ended(
     assert driver is not None
     assert not driver.local
     assert driver.name == f"process {beat.pid} on {beat.host}, submission {first.handle}"
-    assert f"process {beat.pid}" in said or "has not said anything yet" in said
+    assert f"process {beat.pid}" in said or "has not reported yet" in said
     assert made.folder().root != tmp_path / "elsewhere"
     assert str(tmp_path / "elsewhere") in beat.log, "its files are where it runs"
     nothing_of_it_is_ours(beat.pid)

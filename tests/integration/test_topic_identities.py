@@ -84,7 +84,7 @@ def test_topic_left_out_for_a_while(pipeline: Make, spark: SparkSession) -> None
     one.produce({GOOD: 6}, topic=other)
     assert one.drain(spark).counts.landed == 4
     one.write_spec(source={"topics": [one.stream, other]})
-    assert one.drain(spark).counts.landed == 6, "it goes on where it stood"
+    assert one.drain(spark).counts.landed == 6, "it goes on at its position"
     one.assert_exactly_once([one.stream, other])
 
 

@@ -27,7 +27,7 @@ These are no stops: the stream goes on, and something waits for an operator. `fr
 
 | state | what happened | safe | next |
 |---|---|---|---|
-| quarantined snapshots | A critical expectation of the contract failed. | `main` is as it was, and the stream lands on its branch. | `frazil publish S` judges again; `frazil release S` publishes them; `frazil discard S` makes dead letters of them |
+| quarantined snapshots | A critical expectation of the contract failed. | `main` is as it was, and the stream lands on its branch. | `frazil publish S` checks again; `frazil release S` publishes them; `frazil discard S` makes dead letters of them |
 | suspended table | A table with `on_table_error: park` was dropped or refuses commits. | Dead letters keep its records. | `frazil accept S --unpark TABLE`, then `frazil replay S` |
 | exhausted dead letter | It failed in `errors.replay.park_after` replays. | Its bytes are kept. | correct the cause, then `frazil replay S --state parked` |
 | proposed schema change | Records need a change for which `evolve` is `propose`. | The records are dead letters. | `frazil schema apply S --proposal ID`, then `frazil replay S` |

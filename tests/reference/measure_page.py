@@ -21,9 +21,9 @@ CHECKS = {
     "without any, a warning from 15 minutes beyond the trigger",
     "dead_letter_ratio": "more of the newest records failed than `slo.dead_letter_ratio` allows",
     "unknown_fields": "records have fields that neither the schema nor `slo.unknown_fields` names; a warning",
-    "configuration": "the file is broken, or what runs is not what it says",
+    "configuration": "the file is invalid, or the driver runs another configuration",
     "schema_contract": "records of the newest schema would stop the stream; a warning if they became dead letters",
-    "adds_up": "records read are not rows, dead letters, tombstones and filtered records together",
+    "adds_up": "the records read are not the sum of rows, dead letters, tombstones and filtered records",
     "exactly_once": "the audit finds records missing or doubled; a warning if others removed rows",
     "table_health": "the health score is below 40; a warning below 70, or if a branch has grown",
     "published": "rows are quarantined",
@@ -59,7 +59,7 @@ Each expectation of a contract is a check as well, by its name; with `contract_`
 | `frazil_audit_daily` | `frazil_audit` for all streams | 03:23 |
 | `frazil_history_daily` | `frazil_history`; off until you turn it on | 03:37 |
 | `frazil_mirror_check_daily` | `frazil_mirror_check` for an eighth of the keys | 03:53 |
-| `frazil_check_STREAM` | the contract of a stream with `contract.check.schedule` | as its file says |
+| `frazil_check_STREAM` | the contract of a stream with `contract.check.schedule` | as in its file |
 
 | sensor | every | does |
 |---|---|---|

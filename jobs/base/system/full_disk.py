@@ -21,7 +21,7 @@ class DiskFullError(FrazilError):
     """A disk is full.
 
     Safe: Nothing of the batch was committed, and no record is lost.
-    Next: make room in the folder that the message names; a driver then goes on by itself
+    Next: free space in the folder that the message names; a driver then goes on by itself
     """
 
 
@@ -78,8 +78,8 @@ def _error(stream: str, folder: Path | None) -> DiskFullError:
     left = f" ({free // 1024:,} KiB left)" if free is not None else ""
     return DiskFullError(
         f"stream {stream}: disk full: {folder or 'where the driver writes'}{left}. No record is lost or landed twice.",
-        fix=f"make room{f' in {folder}' if folder else ''}; a driver then goes on by itself, otherwise "
-        f"`frazil run {stream}`",
+        fix=f"free space{f' in {folder}' if folder else ''}; a driver then goes on by itself, otherwise `frazil run "
+        f"{stream}`",
     )
 
 

@@ -179,12 +179,12 @@ def _never(problem: Exception) -> str | None:
     if isinstance(problem, NoSuchPropertyException):
         return f"a property is missing: {first_line(problem)}"
     if type(problem).__name__ == "NoRegionError":
-        return "properties.client.region is missing, and nothing else says in which region of AWS it is"
+        return "properties.client.region is missing, and no other setting names the AWS region"
     if type(problem) is ValueError:
         # PyIceberg raises ValueError for settings that it cannot use. One of its messages quotes all properties, with
         # secrets.
         unknown = "following properties" in str(problem)
-        return "properties.type is missing, and nothing else says what it is" if unknown else first_line(problem)
+        return "properties.type is missing, and no other setting determines it" if unknown else first_line(problem)
     return None
 
 

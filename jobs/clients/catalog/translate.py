@@ -52,7 +52,7 @@ def translate_errors(settings: Settings, stream: str) -> Iterator[None]:
 
 
 def _translated(problem: Exception, settings: Settings, stream: str) -> FrazilError | None:
-    again = f"`frazil run {stream}`, which goes on where the tables stand"
+    again = f"`frazil run {stream}`, which goes on at the tables' position"
     if any(kind.__module__ in _CATALOG_MODULES for kind in type(problem).__mro__):
         return FrazilError(
             f"stream {stream}: catalog {settings.catalog.name} failed: {type(problem).__name__}: "
@@ -64,7 +64,7 @@ def _translated(problem: Exception, settings: Settings, stream: str) -> FrazilEr
         return None
     said = redacted(settings, problem.strerror or first_line(problem))
     place = f"{problem.filename}: " if problem.filename else ""
-    remedy = "make room there" if problem.errno in _FULL else "see to that place"
+    remedy = "free space there" if problem.errno in _FULL else "see to that place"
     if _UNTRUSTED in said:
         remedy = f"name the authority that signs the store's certificate in catalog.properties.{STORE_AUTHORITIES}"
     return FrazilError(f"stream {stream}: {place}{said}.", fix=f"{remedy}, then {again}")

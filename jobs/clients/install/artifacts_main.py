@@ -23,7 +23,7 @@ _HEADER = """\
 
 @click.command(help="Fetch the JVM artifacts that this machine lacks, and check all of them.")
 @click.option("--write-checksums", is_flag=True, help="For maintainers: accept what coordinates.toml names today.")
-@click.option("--quiet", is_flag=True, help="Say nothing if all is there already.")
+@click.option("--quiet", is_flag=True, help="Print nothing if everything exists already.")
 def main(write_checksums: bool, quiet: bool) -> None:
     try:
         preflight()

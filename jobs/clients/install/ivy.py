@@ -118,7 +118,7 @@ def _ivy_jar() -> Path:
     folder = pyspark_folder() / "jars"
     jars = sorted(folder.glob("ivy-*.jar"))
     if not jars:
-        raise PreflightError(f"PySpark's Ivy jar is missing in {folder}; the install is not whole", fix=REINSTALL)
+        raise PreflightError(f"PySpark's Ivy jar is missing in {folder}; the installation is incomplete", fix=REINSTALL)
     return jars[-1]
 
 

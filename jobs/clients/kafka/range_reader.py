@@ -202,7 +202,7 @@ class _Reading:
             raise LostOffsetsError(
                 f"topic {source.topic}, partition {source.partition}: the log does not have offset "
                 f"{self._ranges[source].at} any more: {error.str()}",
-                fix="start the stream again, which says what is missing and how to go on",
+                fix="start the stream again, which names what is missing and how to go on",
             )
         elif lacks_right(error):
             missing, command = missing_rule(error, self._client.servers, UNKNOWN_USER, ("Read",), source.topic)

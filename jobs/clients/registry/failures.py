@@ -42,7 +42,7 @@ class RegistryUnavailableError(RegistryError):
 
 
 class RegistryWithoutSubjectError(RegistryError):
-    """The registry has none of the schemas and subjects that records name. It may be another one, or still loading.
+    """The registry has none of the schemas and subjects that records name. It may be a wrong one, or still loading.
 
     Safe: Nothing of the batch was committed, and no record is lost.
     Next: check `registry.url`, or name `decode.subject`; a driver tries again before it halts

@@ -131,8 +131,8 @@ class KnownSchemas:
 
     def _remade(self, what: str) -> RegistryRemadeError:
         return RegistryRemadeError(
-            f"stream {self._stream}: the schema registry at {self._registry} was made anew: {what}. Records written "
-            "before would be read with the schemas of others.",
+            f"stream {self._stream}: the schema registry at {self._registry} was recreated: {what}. Earlier records "
+            "would be read with other schemas.",
             fix=f"restore the registry; or, if no records from before are left to read: "
             f"frazil registry forget {self._stream}",
         )

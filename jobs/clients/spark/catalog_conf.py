@@ -112,8 +112,8 @@ def catalog_conf(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     if kind == "glue":
         return {**passed, "type": kind}
     raise FrazilError(
-        f"catalog {name}: Spark cannot be told of a catalog of type {kind or 'unknown'}.",
-        fix=f"set spark.sql.catalog.{name}.type, .uri and what else it needs in spark.conf of frazil.yaml",
+        f"catalog {name}: Spark cannot be configured for a catalog of type {kind or 'unknown'}.",
+        fix=f"set spark.sql.catalog.{name}.type, .uri and its other options in spark.conf of frazil.yaml",
     )
 
 

@@ -77,7 +77,7 @@ def cluster_problem(context: SparkContext, text: str) -> FrazilError | None:
         return None
     reason = f": {lost[2].strip()}" if lost[2] else ""
     return ExecutorsLostError(
-        f"Spark lost executor {lost[1]} and what it was at{reason}",
+        f"Spark lost executor {lost[1]} and its tasks{reason}",
         fix="look at the executor's stderr on its worker; if it was out of memory, raise spark.executor.memory",
     )
 

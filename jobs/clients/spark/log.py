@@ -49,7 +49,7 @@ def spark_log_option(log: Path, file_bytes: int, files: int) -> str:
     except OSError as problem:
         raise FrazilError(
             f"{configuration} cannot be written: {problem.strerror}.",
-            fix="make room there, or correct `state` in frazil.yaml",
+            fix="free space there, or correct `state` in frazil.yaml",
         ) from None
     # A URI has no blanks or quotes: they are percent-encoded.
     return f"-Dlog4j2.configurationFile={configuration.as_uri()}"

@@ -100,7 +100,7 @@ def _refuse_others(target: StateStore, keys: frozenset[str]) -> None:
 
 def _used(target: StateStore, key: str) -> FrazilError:
     return FrazilError(
-        f"{target.place(key)} is there already, and is no part of this copy. Nothing is overwritten but results of "
+        f"{target.place(key)} exists already, and is no part of this copy. Nothing is overwritten but results of "
         "maintenance and checks.",
         fix="name a store that no deployment has used: another folder, or another table",
     )

@@ -264,7 +264,9 @@ class Lease:
         if newest and newest[0] > self.epoch:
             return FencedError(self._stream, self.epoch, newest[0], "the lease")
         if newest is None or newest[0] < self.epoch:
-            return LeaseLostError(self._stream, self.epoch, f"its lease {self._documents.place(self.epoch)} is gone")
+            return LeaseLostError(
+                self._stream, self.epoch, f"its lease {self._documents.place(self.epoch)} does not exist any more"
+            )
         return None
 
     def _lose(self, problem: FencedError) -> FencedError:

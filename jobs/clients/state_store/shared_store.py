@@ -234,7 +234,7 @@ class SharedStore:
             if time.monotonic() >= deadline or problem.errno == errno.EACCES:
                 last = _in_the_end(problem)
                 if unclear:
-                    sentence = f"{last.strerror or last} (it may have been written all the same)"
+                    sentence = f"{last.strerror or last} (it may have been written nevertheless)"
                     raise OSError(last.errno, sentence) from problem
                 raise NotWrittenError.of(last) from problem
             time.sleep(pause * random.random())

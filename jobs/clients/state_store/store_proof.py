@@ -67,7 +67,7 @@ def unrenewed(stream: str, problem: OSError, seconds: float) -> FrazilError:
         return _refused(problem)
     return StoreAwayError(
         f"stream {stream}: the state store did not take the lease's renewal for {seconds:g} s "
-        f"({problem.strerror or problem}). Nothing is committed until it answers and the lease is taken anew.",
+        f"({problem.strerror or problem}). Nothing is committed until it answers and the lease is taken again.",
         fix="frazil validate",
     )
 
@@ -77,10 +77,10 @@ def prove_documents(documents: Documents, prefix: str) -> None:
     key = f"{prefix}probes/{os.urandom(8).hex()}"
     try:
         if not documents.write(key, b"first", "1", None):
-            raise _unsafe(documents, prefix, "refuses a document that is not there yet")
+            raise _unsafe(documents, prefix, "refuses a document that does not exist yet")
         first = documents.read(key)
         if documents.write(key, b"second", "2", None):
-            raise _unsafe(documents, prefix, "creates a document that is there already (If-None-Match)")
+            raise _unsafe(documents, prefix, "creates a document that exists already (If-None-Match)")
         if first is None or documents.read(key) != first or (first.content, first.nonce) != (b"first", "1"):
             raise _unsafe(documents, prefix, "does not give back what was written")
         if not documents.write(key, b"third", "3", first.tag):

@@ -59,7 +59,7 @@ def cron_text(value: str) -> str:
             if match is None or wrong or match[4] == "0" or (match[4] and not match[1] and len(ends) == 1):
                 raise ValueError(f"the {name} '{part}' is none: it is {least} to {most}, *, a range or a step of it")
             if len(ends) == 2 and ends[0] > ends[1]:  # type: ignore[operator]
-                raise ValueError(f"the {name} '{part}' begins behind its end")
+                raise ValueError(f"the {name} '{part}' begins after its end")
     return value
 
 
@@ -133,7 +133,7 @@ class Expectation(SpecModel):
         ]
         if not types and not problems:
             problems.append(((), "has no expectation: it needs a key such as expect_column_values_to_not_be_null"))
-        problems += [((key,), f"is a second expectation; {types[0]} stands here already") for key in types[1:]]
+        problems += [((key,), f"is a second expectation; {types[0]} is here already") for key in types[1:]]
         if types and (problem := _type_problem(types[0])):
             problems.append(((types[0],), problem))
         elif types:
@@ -199,7 +199,7 @@ class Contract(SpecModel):
 
     Args:
         check: When the contract is checked. Without it, on demand only.
-        expectations: Expectations about the stream's own table.
+        expectations: Expectations about the stream's main table.
         tables: Expectations about other tables of the route, by table.
         dead_letters: Expectations about the dead-letter table.
     """
@@ -255,8 +255,8 @@ def contract_table_problems(
             continue
         elsewhere = {own: "expectations", letters: "dead_letters"}.get(name)
         if elsewhere:
-            what = "the stream's own table" if name == own else "the table of the stream's dead letters"
-            said = f"is {what}: what is expected of it stands in contract.{elsewhere}"
+            what = "the stream's main table" if name == own else "the table of the stream's dead letters"
+            said = f"is {what}: its expectations are in contract.{elsewhere}"
         elif not routed:
             said = "is no table of the stream, which has no route to others"
         else:

@@ -88,7 +88,7 @@ class Column:
             NotEvaluable: The column does not hold times.
         """
         if self.kind not in ("timestamp", "timestamptz"):
-            raise NotEvaluable(f"column {self.name} does not hold times, and this expectation is about rows per hour")
+            raise NotEvaluable(f"column {self.name} is not a time, and this expectation is about rows per hour")
         return self.in_form("exact")
 
     def in_form(self, form: Form) -> SeenColumn:

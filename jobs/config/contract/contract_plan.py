@@ -217,7 +217,7 @@ def _check_value_set(plan: PlannedExpectation) -> None:
 
 def _no_times(column: Column) -> None:
     if column.kind not in ("integer", "decimal", "float"):
-        raise NotEvaluable(f"column {column.name} does not hold numbers, and this expectation is about numbers")
+        raise NotEvaluable(f"column {column.name} is not a number, and this expectation is about numbers")
 
 
 def same_regex(regex: str, *, spark: bool) -> str:

@@ -284,7 +284,7 @@ def _quantiles(value: object, _: Argument) -> Problems:
             problems.append((place, f"'{wrong[0]}' is no number, date or time"))
         else:
             problems += [
-                (place, "begins behind its end")
+                (place, "begins after its end")
                 for _ in _bounds(dict(zip(("min_value", "max_value"), each, strict=True)))
             ]
     return problems

@@ -122,7 +122,7 @@ def local_path(value: object, info: ValidationInfo) -> Path:
         raise ValueError("must be a path")
     text = str(value)
     if "${" in text:
-        raise ValueError("is not a secret; ${env:NAME} cannot stand in a path")
+        raise ValueError("is not a secret; ${env:NAME} is not possible in a path")
     if "://" in text:
         raise ValueError("must be a path of this machine, not a URI")
     base = (info.context or {}).get("base")

@@ -101,7 +101,7 @@ def sentence_of(entry: Any, *, show_values: bool) -> str:
         return entry["msg"]
     if kind == "literal_error":
         return _literal_sentence(entry, show_values=show_values)
-    known = SENTENCES.get(kind, "has a value that cannot stand here")
+    known = SENTENCES.get(kind, "has a value that is not possible here")
     sentence = known if isinstance(known, str) else known(entry["ctx"])
     if kind == "missing":
         return sentence

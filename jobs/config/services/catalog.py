@@ -83,7 +83,7 @@ class CatalogSettings(SpecModel):
             yield STORE_AUTHORITIES, "is read by frazil's own FileIO; leave out py-io-impl"
         mode = properties.get("snapshot-loading-mode", "all")
         if mode != "all":
-            yield "snapshot-loading-mode", "must be all, or be left out: a stream's stamps stand in all snapshots"
+            yield "snapshot-loading-mode", "must be all, or be left out: a stream's stamps are in all snapshots"
         uri = str(properties.get("uri", ""))
         scheme, expected = urlsplit(uri).scheme.partition("+")[0], _SCHEMES.get(self.kind, ())
         if uri and not uri.startswith("${") and expected and scheme not in expected:

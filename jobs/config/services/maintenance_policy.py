@@ -75,7 +75,7 @@ def parse_window(value: object) -> Window:
     if max(minute, end_minute) > 59 or start >= _DAY or end > _DAY:
         raise ValueError("must be times from 00:00 to 24:00, such as 22:00-05:00")
     if start == end:
-        raise ValueError("holds no time; leave windows out for always")
+        raise ValueError("contains no time; leave windows out for always")
     return Window(start, end)
 
 
@@ -249,7 +249,7 @@ class Compact(Layer):
 
 
 class Manifests(Layer):
-    """When the manifests are written anew: more than ``max``, or many small ones; and how large they become.
+    """When the manifests are rewritten: more than ``max``, or many small ones; and how large they become.
 
     Args:
         enabled: Turns rewriting of manifests on or off.
@@ -263,7 +263,7 @@ class Manifests(Layer):
 
 
 class Remake(Layer):
-    """When the branch of a gated stream is rebased onto main.
+    """When the branch of a write-audit-publish stream is rebased onto main.
 
     Args:
         enabled: Turns rebasing of the branch on or off.

@@ -30,7 +30,7 @@ class Restart(SpecModel):
         max_restarts: Restarts in a row, without a committed batch between them, before the stream halts.
         first_delay: Pause before the second restart in a row. Each further one doubles it.
         longest_delay: Longest pause between restarts.
-        stable_after: Running time without records after which the count starts anew. A committed batch does so at once.
+        stable_after: Running time without records after which the count restarts. A committed batch does so at once.
         stalled_after: Time without progress, beyond the trigger, after which a driver with work is replaced. ``none``
             never replaces it.
     """
@@ -51,7 +51,7 @@ class Every(SpecModel):
 
     Args:
         every: Time from the start of one batch to the start of the next.
-        while_red: Time in place of ``every`` while the stream's own table is red. Longer than ``every``.
+        while_red: Time in place of ``every`` while the stream's main table is red. Longer than ``every``.
     """
 
     every: Duration = timedelta(seconds=60)
@@ -102,7 +102,7 @@ def _group_name(value: str) -> str:
 
 def _default_group(value: str) -> str:
     if _group_name(value) == OWN:
-        raise ValueError(f"{OWN} is said by a stream's file: a driver of its own, which is what it has without a group")
+        raise ValueError(f"{OWN} belongs into a stream's file: it means a driver of its own, as without a group")
     return value
 
 

@@ -32,8 +32,8 @@ MAY_CHANGE: tuple[Location, ...] = (
     ("errors", "replay", "rate"),
 )
 _NO_MATTER: dict[Location, str] = {
-    ("errors", "tolerance"): "letters that fail again stay letters, and stop nothing",
-    ("errors", "stop_above"): "letters that fail again stay letters, and stop nothing",
+    ("errors", "tolerance"): "records that fail again stay dead letters, and stop nothing",
+    ("errors", "stop_above"): "records that fail again stay dead letters, and stop nothing",
     ("errors", "replay", "automatic"): "this replay is started by hand",
 }
 """Keys that a replay ignores, with the reason."""

@@ -167,7 +167,7 @@ class SparkSettings(SpecModel):
 
 
 class LedgerSettings(SpecModel):
-    """The table that keeps what the stamps said, of all streams of the catalog.
+    """The table that keeps the stamps of all streams of the catalog.
 
     Args:
         table: Name of the ledger table.

@@ -59,8 +59,8 @@ def not_changed_problem(of_table: str | None, others: str, *, shadow: bool) -> s
     """Return why no step may change columns that no file declares; None if it may. See `undeclared_problems`."""
     if of_table is not None:
         return (
-            f"changes or replaces columns, and with {of_table} 'table' nothing says what the table's columns were made "
-            f"of: {others}"
+            f"changes or replaces columns, and with {of_table} 'table' it is unknown what the table's columns were "
+            f"made of: {others}"
         )
     if shadow:
         return (
@@ -96,7 +96,7 @@ def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) ->
             said = f"would take the place of the column '{each.name}' that is decoded: give it another name"
             problems.append((("transform",), said))
         elif now is None or now.required != each.required or not same(now.field_type, each.field_type):
-            told = "is gone" if now is None else f"is {with_null(now)}"
+            told = "is dropped" if now is None else f"is {with_null(now)}"
             said = f"the column '{each.name}' is {with_null(each)} as it is decoded, and {told} behind the steps"
             problems.append((("transform",), f"{said}: declare the columns in decode.schema"))
     return problems

@@ -295,7 +295,7 @@ class FilterStep(SpecModel):
 
     def _problems(self) -> Problems:
         if (self.keep is None) == (self.drop is None):
-            yield (), "says which rows to keep, or which to drop: one of them, such as {drop: {topic: …}}"
+            yield (), "needs the rows to keep, or the rows to drop: one of them, such as {drop: {topic: …}}"
 
     def transform(self) -> Transform:
         chosen = self.drop or self.keep

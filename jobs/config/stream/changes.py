@@ -81,7 +81,7 @@ def _at_least_a_week(value: timedelta) -> timedelta:
 
 
 class ChangeOps(SpecModel):
-    """The column with the operation, and its words for it. Without any word, Debezium's letters count.
+    """The column with the operation, and its values. Without values, Debezium's letters count.
 
     Args:
         column: Name of the column.
@@ -154,7 +154,7 @@ class Changes(SpecModel):
             if {"schema": "schema_text"}.get(name, name) in self.model_fields_set and self.envelope not in envelopes
         ]
         if self.envelope == "columns" and self.op is None:
-            yield (), "needs op: the column that says what happened to a row, such as op: __op"
+            yield (), "needs op: the column with the operation on a row, such as op: __op"
 
     @property
     def keeps_tombstones(self) -> bool:

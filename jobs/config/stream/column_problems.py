@@ -110,7 +110,7 @@ def new_table_problems_of(decode: Decode, table: Table, *, shaped: bool) -> Iter
             else "is for a table that frazil makes, and decode.schema is 'table'",
         )
     if table.identifiers and source == "infer" and shaped:
-        said = "is for columns that are always there, and nobody knows that of what steps make of inferred columns"
+        said = "is for columns that always exist, which is unknown for columns that steps make of inferred ones"
         yield ("table", "identifier_fields"), f"{said}: declare them in decode.schema"
 
 

@@ -41,7 +41,7 @@ def _retry_timeout(value: object) -> Any:
 
 def _at_least_a_day(value: timedelta) -> timedelta:
     if value < _DAY:
-        raise ValueError("must be at least 1d: letters are deleted by days")
+        raise ValueError("must be at least 1d: dead letters are deleted by days")
     return value
 
 

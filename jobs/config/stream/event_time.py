@@ -245,7 +245,7 @@ def event_time_problems_of(event_time: EventTime | None, columns: Schema) -> lis
     if not isinstance(found, (*_ZONED, DateType)):
         return [(place, f"'{event_time.column}' is {found}; an event time is a timestamptz, a timestamp or a date")]
     if isinstance(found, DateType) and event_time.closes == "hour":
-        return [(("event_time", "closes"), f"must be day: '{event_time.column}' is a date, which tells no hours")]
+        return [(("event_time", "closes"), f"must be day: '{event_time.column}' is a date, which has no hours")]
     if isinstance(found, DateType) and event_time.zone != "UTC":
         return [(("event_time", "zone"), f"must be UTC: '{event_time.column}' is a date, whose day is that of no zone")]
     return []

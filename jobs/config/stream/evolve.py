@@ -131,7 +131,7 @@ def publish_problems(publish: Publish | None, contract: Contract | None, table: 
     if publish is None:
         return
     if contract is None or not any(each.severity == "critical" for each in contract.expectations):
-        said = "is the contract's, which needs a critical expectation about the rows: without one nothing is ever held"
+        said = "needs a critical expectation of the contract about the rows: without one nothing is ever quarantined"
         yield ("publish", "gate"), said
     if table.branch not in (MAIN_BRANCH, publish.branch):
         yield ("table", "branch"), f"goes without publish, which has its own branch: {publish.branch}"

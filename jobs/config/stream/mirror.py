@@ -121,7 +121,7 @@ def keep_problems(mirrors: Sequence[Mirror]) -> list[Problem]:
     """Returns the problems of `changes.keep`, which expires changes, with the mirrors of the file."""
     if not mirrors:
         return [(("changes", "keep"), "goes with mirrors: a change may go once each mirror has it")]
-    said = "must not stand beside changes.keep: rows that come to fulfil it may need values that have expired"
+    said = "does not go with changes.keep: rows that fulfil it later may need expired values"
     return [(("mirrors", at, "where"), said) for at, each in enumerate(mirrors) if each.where is not None]
 
 
@@ -149,15 +149,15 @@ def mirror_problems(
     if not mirrors:
         return
     if not changes:
-        said = "needs changes, which says what a record did to which row: a mirror is made from a changelog"
+        said = "needs changes, which names the operation and the row of a record: a mirror is made from a changelog"
         yield ("mirrors",), said
     if routed and not lanes:
         said = "goes with a route by topic alone, whose tables have columns of their own: each is a changelog"
         yield ("mirrors",), said
     if gated:
-        yield ("mirrors",), "goes without publish: what a gate holds would be missing among later changes"
+        yield ("mirrors",), "goes without publish: quarantined changes would be missing among later ones"
     if table.branch != MAIN_BRANCH:
-        said = f"must be {MAIN_BRANCH} beside mirrors, which are made from what stands there"
+        said = f"must be {MAIN_BRANCH} beside mirrors, which are merged from that branch"
         yield ("table", "branch"), said
     names = [each.table for each in mirrors]
     for at, each in enumerate(mirrors):
@@ -166,7 +166,10 @@ def mirror_problems(
         if lanes and not each.is_pattern:
             yield ("mirrors", at, "table"), "must have {table}, of the changelog: the stream has several"
         if lanes and each.source is not None and each.source.table is not None and "{table}" not in each.source.table:
-            said = "must have {table}, as there is a mirror for each: or leave it out, then each topic's name says it"
+            said = (
+                "must have {table}, as each table has a mirror: or leave it out, then each mirror is named "
+                "after its topic"
+            )
             yield ("mirrors", at, "source", "table"), said
         taken = [name for name in targets if each.of_changelog(name).table in targets] if lanes else []
         if each.table in targets or taken:

@@ -57,7 +57,7 @@ def new_table_schema(
     """
     if columns.key is not None and not columns.key.is_resolved:
         raise FrazilError(
-            f"stream {stream}: the columns of its keys are those of table {table.name}, which is not there yet.",
+            f"stream {stream}: the columns of its keys are those of table {table.name}, which does not exist yet.",
             fix=f"frazil run {stream}, which creates it",
         )
     if table.force_optional and not shaped:
@@ -131,7 +131,7 @@ class StreamSpec(StreamTables):
         if (declared := self.decode.declared) is None:
             raise FrazilError(
                 f"stream {self.stream}: decode.schema is '{self.decode.schema_source}', so its columns are those of "
-                f"table {self.table.name}, which is not there yet.",
+                f"table {self.table.name}, which does not exist yet.",
                 fix=f"frazil run {self.stream}, which creates it",
             )
         return declared

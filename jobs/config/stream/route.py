@@ -192,7 +192,7 @@ class Route(SpecModel):
         columns: Columns of each dynamic table. Without it, all.
         on_table_error: What happens when a table is dropped or refuses its commit: the stream stops, or the table is
             suspended (``park``).
-        recreate: Starts a dropped dynamic table anew without asking.
+        recreate: Recreates a dropped dynamic table without asking.
     """
 
     example = "{by: type, tables: [{match: refund, table: orders.refunds}]}"
@@ -210,9 +210,9 @@ class Route(SpecModel):
         if not self.tables and self.to is None:
             yield ("tables",), "must name a table at least, or `to` say how tables are named by values"
         if self.recreate and self.to is None:
-            yield ("recreate",), "is of tables that values name, and route.to says how; there is none"
+            yield ("recreate",), "is about dynamic tables, which route.to names; there is no route.to"
         if self.columns is not None and self.to is None:
-            said = "is of tables that values name, and route.to says how; there is none: write it in an entry of tables"
+            said = "is about dynamic tables, which route.to names; there is no route.to: write it in an entry of tables"
             yield ("columns",), said
         if (count := len(self.table_names)) > self.limit:
             yield ("tables",), f"{count:,} tables are more than route.limit, which is {self.limit:,}"
@@ -349,16 +349,16 @@ def route_problems(route: Route | None, table: Table, letters: str, others: Sequ
         if each.table == letters:
             yield (*place, "table"), "is the table of the stream's dead letters"
         if each.columns is not None and each.table == table.name:
-            said_of_own = f"cannot be of {table.name}, the stream's own table, which has all columns"
+            said_of_own = f"cannot be of {table.name}, the stream's main table, which has all columns"
             yield (*place, "columns"), said_of_own
         elif each.own_settings and each.table == table.name:
-            belongs = f"belongs into the block table: {table.name} is the stream's own table"
+            belongs = f"belongs into the block table: {table.name} is the stream's main table"
             yield (*place, each.own_settings[0]), belongs
         if each.own_settings and each.table in given:
-            yield (*place, each.own_settings[0]), f"is said of {each.table} in an entry before"
+            yield (*place, each.own_settings[0]), f"is set for {each.table} in an earlier entry"
         given |= {each.table} if each.own_settings else set()
     if route.to is not None and table.location is not None:
-        said = "says where one table lies, and route.to names many; leave the places to the catalog"
+        said = "is the location of one table, and route.to names many; leave the locations to the catalog"
         yield ("table", "location"), said
     if route.unmatched_table == letters:
         yield ("route", "unmatched"), "is the table of the stream's dead letters; write dead_letter"

@@ -85,11 +85,11 @@ def changes_problems(
             said = f"must be {KEY} beside changes, so that the changelog has the records' keys"
             yield ("decode", "key", "into"), said
     elif changes.needs_keys and not decode.declares_all:
-        said = f"{changes.envelope} says by a record's key which row it is about"
+        said = f"{changes.envelope} identifies the row by the record's key"
         yield ("changes", "envelope"), f"{said}: {_key_form(decode, changes)}"
     columns = kafka_columns(table.kafka_columns)
     if lost := [part for part in _KAFKA if getattr(columns, part) is None]:
-        said = "is needed beside changes: the changes of a row are told apart and ordered by it"
+        said = "is needed beside changes: it identifies and orders the changes of a row"
         yield ("table", "kafka_columns", *(lost[:1] if table.kafka_columns is not False else ())), said
     if changes.keeps_tombstones and route is not None:
         yield from _tombstone_problems(route, own_columns=own_columns)
@@ -107,7 +107,7 @@ def _tombstone_problems(route: Route, *, own_columns: bool) -> list[Problem]:
     if own_columns:
         return [(("route",), f"over columns that no file declares does not go with {said}: give each topic a stream")]
     parks: list[Problem] = [
-        (place, f"park does not go with {said}: what waits for a parked table is kept with its value")
+        (place, f"park does not go with {said}: records for a suspended table are kept with their values")
         for place, answer in (
             (("route", "on_table_error"), route.on_table_error),
             *((("route", "tables", at, "on_table_error"), each.on_table_error) for at, each in enumerate(route.tables)),
@@ -352,5 +352,5 @@ def _kept_problems(spec: StreamSpec, rows: Schema, columns: RecordColumns, behin
         return wrong
     if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in found or behind):
         return []
-    said = f"is keep, and behind the steps there is no text column {EXTRA_COLUMN}, which holds what is kept"
+    said = f"is keep, and behind the steps there is no text column {EXTRA_COLUMN}, for the kept values"
     return [(("decode", "unknown_fields"), f"{said}: let the steps keep it, or say ignore, or fail")]

@@ -51,13 +51,13 @@ class ChangedColumns:
     Attributes:
         schema: New schema of the table; unchanged columns keep their ids.
         changes: Changes of the table.
-        told: Sentences, one for each change.
+        sentences: Sentences, one for each change.
         decoded: New columns before the steps, if the table keeps them; otherwise None.
     """
 
     schema: Schema
     changes: tuple[SchemaChange, ...]
-    told: tuple[str, ...]
+    sentences: tuple[str, ...]
     decoded: DecodedColumns | None = None
 
 
@@ -110,11 +110,11 @@ def changed_columns(spec: StreamSpec, metadata: TableMetadata, changes: tuple[Sc
     """Return the effect of accepted changes on a table."""
     if not spec.shapes:
         made = _altered(spec, metadata, changes)
-        return ChangedColumns(made, changes, tuple(each.told for each in changes))
+        return ChangedColumns(made, changes, tuple(each.sentence for each in changes))
     decoded = changed_decoded(spec, metadata, changes)
     fit = fitting_table(spec, metadata, decoded)
-    told = (*(str(each) for each in fit.changes), *(f"decoded columns: {each.told}" for each in changes))
-    return ChangedColumns(_altered(spec, metadata, fit.changes), fit.changes, told, decoded)
+    sentences = (*(str(each) for each in fit.changes), *(f"decoded columns: {each.sentence}" for each in changes))
+    return ChangedColumns(_altered(spec, metadata, fit.changes), fit.changes, sentences, decoded)
 
 
 def changed_decoded(spec: StreamSpec, metadata: TableMetadata, changes: Iterable[SchemaChange]) -> DecodedColumns:
@@ -198,7 +198,7 @@ def _lost_problem(spec: StreamSpec, rows: Schema, behind: Columns) -> str | None
         return None
     if any(each.name == EXTRA_COLUMN and isinstance(each.field_type, StringType) for each in behind):
         return None
-    return f"behind the steps there is no text column {EXTRA_COLUMN}, which holds what is kept"
+    return f"behind the steps there is no text column {EXTRA_COLUMN}, for the kept values"
 
 
 def _altered(spec: StreamSpec, metadata: TableMetadata, changes: tuple[SchemaChange, ...]) -> Schema:
@@ -283,14 +283,14 @@ def _fitted(
     new, old = field.field_type, column.field_type
     fits = holds(new, old) if new.is_primitive and old.is_primitive else same(new, old)
     if not fits:
-        told = f"the column {column.name}, which the steps make, would have to be {schema_text(new)}"
+        problem = f"the column {column.name}, which the steps make, would have to be {schema_text(new)}"
         if not (new.is_primitive and old.is_primitive and promotes(old, new)):
-            raise _BrokenError(f"{told}, and Iceberg does not widen {schema_text(old)} to that")
+            raise _BrokenError(f"{problem}, and Iceberg does not widen {schema_text(old)} to that")
         if why := kept(column.field_id):
-            raise _BrokenError(f"{told}, and {why}")
+            raise _BrokenError(f"{problem}, and {why}")
         yield SchemaChange("widen", (column.name,), new, change.at)
     if column.required and not field.required:
         if column.field_id in table.identifier_field_ids:
-            told = f"the column {column.name}, which the steps make, would be null"
-            raise _BrokenError(f"{told}, and it is an identifier field of the table")
+            problem = f"the column {column.name}, which the steps make, would be null"
+            raise _BrokenError(f"{problem}, and it is an identifier field of the table")
         yield SchemaChange("relax", (column.name,), None, change.at)

@@ -160,7 +160,7 @@ class Source(SpecModel):
             yield (), "needs topics, or topics_pattern"
             return
         if self.topics is not None and self.topics_pattern is not None:
-            yield ("topics_pattern",), "stands beside topics; give one of them"
+            yield ("topics_pattern",), "cannot be set beside topics; give one of them"
             return
         yield from self._bounds_disagree()
         if self.topics == ():

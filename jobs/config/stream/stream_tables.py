@@ -64,7 +64,7 @@ class StreamFile(WithPredicates, WithKeyColumns):
         transform: Steps that rows pass between decoding and the table, in order.
         predicates: Predicates of Kafka Connect by alias. A step of type ``smt`` names them.
         rules: Conditions that every row has to meet.
-        table: The stream's own table.
+        table: The stream's main table.
         errors: What happens to records that fail.
         trigger: When batches run: ``{every: 60s}``, ``as_fast_as_possible`` or, on demand only, ``available_now``.
         group: Driver group whose driver runs the stream; ``own`` gives it a driver of its own. Without it,
@@ -77,7 +77,7 @@ class StreamFile(WithPredicates, WithKeyColumns):
         event_time: The column with the time of the event, and what follows from it.
         contract: What rows are expected to be, as expectations of Great Expectations.
         publish: Write-audit-publish: rows land on a branch, and the contract decides when ``main`` gets them.
-        route: Routes rows to several tables. Without it, all rows go to the stream's own table.
+        route: Routes rows to several tables. Without it, all rows go to the stream's main table.
         mirrors: Tables that are merged from the changelog and equal the source's present state.
     """
 

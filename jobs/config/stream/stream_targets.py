@@ -92,8 +92,8 @@ def each_late_problems(late: LateTables, letters: str) -> Iterator[Problem]:
         yield place, f"{said}, and so has the table of its late rows"
         return
     if late.given.location is not None:
-        yield ("event_time", "late", "location"), f"says where one table lies, and {late.given.pattern} names many"
-    taken = {late.own: "the stream's own table", letters: "the table of the stream's dead letters"}
+        yield ("event_time", "late", "location"), f"is the location of one table, and {late.given.pattern} names many"
+    taken = {late.own: "the stream's main table", letters: "the table of the stream's dead letters"}
     taken |= {name: "a table of the route" for name in route.table_names if name not in taken}
     for name, what in taken.items():
         if (table := late.clash(name)) is not None:
@@ -274,7 +274,7 @@ def late_problems(
 def _one_late_problems(late: LateTables, table: Table, letters: str, route: Route | None) -> Iterator[Problem]:
     name, place = late.beside(table.name), ("event_time", "late", "table")
     if name == table.name:
-        yield place, "is the stream's own table; write land"
+        yield place, "is the stream's main table; write land"
     if name == letters:
         yield place, "is the table of the stream's dead letters; write dead_letter"
     if route is not None and name in route.table_names:
@@ -282,13 +282,15 @@ def _one_late_problems(late: LateTables, table: Table, letters: str, route: Rout
 
 
 _OWN = (
-    "cannot be park: {name} is the stream's own table, which is stamped in every batch; where it takes no commit "
+    "cannot be park: {name} is the stream's main table, which is stamped in every batch; if it takes no commit, "
     "nothing is landed"
 )
-_LOST = "cannot be park beside errors.dead_letters.mask: a letter that lacks a part of its record brings no row back"
+_LOST = (
+    "cannot be park beside errors.dead_letters.mask: a dead letter that lacks a part of its record brings no row back"
+)
 _UNDECODED = (
-    "cannot be park where each table has columns and late rows of its own: records of a parked one are not decoded, so "
-    "nobody knows which are late; write event_time.late: land or dead_letter"
+    "cannot be park where each table has columns and late rows of its own: records of a suspended one are not "
+    "decoded, so it is unknown which are late; write event_time.late: land or dead_letter"
 )
 _UNLOCATED = (
     "cannot be park without the columns of topic, partition, offset and timestamp: rows that come back are looked for "
@@ -323,7 +325,7 @@ def late_park_problems(route: Route, event_time: EventTime | None) -> list[Probl
 
 
 def park_problems(route: Route | None, table: Table, mask: Mask) -> Iterator[Problem]:
-    """Yields the problems of suspension (`on_table_error: park`) in a route.
+    """Yields the problems of suspension (`on_table_error: park`, a suspended table) in a route.
 
     Args:
         route: The route.
@@ -343,7 +345,7 @@ def park_problems(route: Route | None, table: Table, mask: Mask) -> Iterator[Pro
             if each.table == table.name:
                 yield place, _OWN.format(name=table.name)
         if (other := said.setdefault(each.table, each.on_table_error)) != each.on_table_error:
-            yield place, f"is {each.on_table_error}, and an entry before says {other} of {each.table}"
+            yield place, f"is {each.on_table_error}, and an earlier entry has {other} for {each.table}"
     columns = kafka_columns(table.kafka_columns)
     located = None not in (columns.topic, columns.partition, columns.offset, columns.timestamp)
     for place in places[:1]:

@@ -139,7 +139,7 @@ def _column_problems(route: Route, kafka: KafkaColumns, decode: Decode, *, shado
     """Yield the problems of tables' chosen columns, as far as they are known without records."""
     for place, columns in chosen_columns(route):
         if decode.of_table is not None:
-            yield place, f"does not go with {decode.of_table} 'table': each table says its columns itself"
+            yield place, f"does not go with {decode.of_table} 'table': each table has columns of its own"
         elif problem := elsewhere_problem(columns, decode, shadow=shadow, follows=False):
             yield place, problem
         within: Location = ("drop",) if columns.drop is not None else ()
@@ -180,7 +180,7 @@ def elsewhere_problem(columns: TableColumns, decode: Decode, *, shadow: bool, fo
     if columns.drop:
         said = f"would keep fields in {EXTRA_COLUMN} that it leaves out: leave out that column, too"
     elif follows:
-        said = f"would lose what is in {EXTRA_COLUMN} once the own table has a column for it: leave out {EXTRA_COLUMN}"
+        said = f"would lose what is in {EXTRA_COLUMN} once the main table has a column for it: leave out {EXTRA_COLUMN}"
     else:
         return None
     return f"{said}, or say decode.unknown_fields: ignore"

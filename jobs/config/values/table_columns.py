@@ -53,7 +53,7 @@ class TableColumns(SpecModel):
 
     def _problems(self) -> Problems:
         if (self.keep is None) == (self.drop is None):
-            yield (), "must say either `keep`, which a bare list stands for as well, or `drop`"
+            yield (), "must be either `keep`, which a bare list means as well, or `drop`"
 
     @property
     def written(self) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ from jobs.records.schema.parser import parse_schema
 from jobs.records.schema.tokens import SchemaTextError
 
 CONNECT_WITHOUT_MEANING: Mapping[str, str] = {
-    "schemas.enable": "is said by the format: connect_json reads envelopes, json reads values without one",
+    "schemas.enable": "is determined by the format: connect_json reads envelopes, json reads values without one",
     "decimal.format": "is about what Connect writes; decimals are read as base64 and as numbers",
 }
 """Options of Connect's JsonConverter that have no meaning here, with the reason."""

@@ -168,8 +168,8 @@ def refuse_unknown_rows(spec: StreamSpec, sink: Table) -> None:
     """
     if not spec.kafka_columns.locate_rows_of(sink.schema()):
         raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name} has no columns of Kafka's own, so nobody can tell "
-            "which of the queue's records stand in it already.",
+            f"stream {spec.stream}: table {spec.table.name} has no Kafka columns, so it is unknown which records of "
+            "the queue it has already.",
             fix="add topic, partition, offset and timestamp, as table.kafka_columns names them, or take the queue into "
             "a stream with a table of its own",
         )

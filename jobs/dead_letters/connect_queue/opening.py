@@ -96,9 +96,12 @@ def open_queue(
             resume(stream, catalog, kafka)
             yield stream, kafka
     except OffsetsLostError as lost:
-        raise _told(lost, spec.stream, "its retention removed letters before they were taken") from None
+        raise _told(lost, spec.stream, "its retention removed dead letters before they were taken") from None
     except RolledBackError as rolled:
-        fix = f"`frazil letters {spec.stream} --after-rollback WHY`, then run this again: what is gone is taken again"
+        fix = (
+            f"`frazil letters {spec.stream} --after-rollback WHY`, then run this again: the removed records are "
+            "taken again"
+        )
         raise RolledBackError(rolled.message, fix=fix) from None
     except HalfCommittedError as problem:
         raise _half_taken(problem, spec) from None
@@ -164,6 +167,6 @@ def _told(problem: StreamStopped, stream: str, why: str) -> StreamStopped:
     said = problem.message + (f" ({why})" if why else "")
     return type(problem)(
         said,
-        fix="restore what is missing; or mirror what the topic holds to a topic of another name, and take that one: "
-        f"what stands in the tables of {stream} is not landed twice",
+        fix="restore what is missing; or mirror the topic's records to a topic of another name, and take that one: "
+        f"rows in the tables of {stream} are not landed twice",
     )

@@ -198,8 +198,8 @@ def _is_left(spec: StreamSpec, tables: Mapping[str, Table]) -> Callable[[str, in
             return False
         if not began:
             raise FrazilError(
-                f"stream {spec.stream} reads topic {topic}, where records of the queue come from, and has never "
-                "run: nobody can tell which of them it will read itself. Nothing of the batch is committed.",
+                f"stream {spec.stream} reads topic {topic}, where records of the queue come from, and has never run: "
+                "it is unknown which of them it will read itself. Nothing of the batch is committed.",
                 fix=f"frazil run {spec.stream}, then run this again",
             )
         return offset >= stands.get(TopicPartition(topic, partition), 0)

@@ -374,12 +374,12 @@ def _failures(block: Processed, fetched: QueueRecords, out: np.ndarray, refused:
 
 def _failed_then(row: int, table: str) -> Failure:
     """Failure of a record without a row in a table that has its batch: it failed when that was decided."""
-    message = f"failed when {table} got its batch, and would land now: replay the letter"
+    message = f"failed when {table} got its batch, and would land now: replay the dead letter"
     return Failure(row, REPLAY_STAGE, FAILED_THEN, message, None)
 
 
 def _lacking(row: int) -> Failure:
-    message = "the headers do not say which record it was: it stands at the coordinates that it has in the queue"
+    message = "the headers do not name the record: it has its coordinates in the queue"
     return Failure(row, REPLAY_STAGE, NO_COORDINATES, message, None)
 
 

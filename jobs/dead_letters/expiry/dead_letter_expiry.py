@@ -39,8 +39,8 @@ class DeadLetterExpiry:
         sentences = [self.expired.sentence(spec.dead_letter_table, dry_run=dry_run)]
         if self.expired.letters and self.unpublished:
             sentences.append(
-                f"stream {spec.stream}: {self.unpublished:,} letters have not been published to its topic; those of "
-                "them that are deleted never will be"
+                f"stream {spec.stream}: {self.unpublished:,} dead letters have not been published to its topic; "
+                "deleted ones never will be"
             )
         return sentences
 
@@ -48,7 +48,7 @@ class DeadLetterExpiry:
 def no_retention_error(spec: StreamSpec) -> FrazilError:
     """Error for a stream whose file does not set how long dead letters are kept."""
     return FrazilError(
-        f"stream {spec.stream} keeps its letters for ever.",
+        f"stream {spec.stream} keeps its dead letters for ever.",
         fix=f"set errors.dead_letters.keep, such as 90d, in streams/{spec.stream}.yaml",
     )
 
@@ -85,6 +85,6 @@ def _unpublished(spec: StreamSpec, settings: Settings, table: Table) -> int:
         return count_unpublished(table, spec.stream, position.in_table(str(table.metadata.table_uuid)))
     except Exception as problem:
         # An unreadable file does not prevent deletion by age.
-        log.debug("the letters of stream %s that wait cannot be counted", spec.stream, exc_info=problem)
+        log.debug("the waiting dead letters of stream %s cannot be counted", spec.stream, exc_info=problem)
         beat = read_heartbeat(stream_folder(settings, spec.stream).store)
         return (beat.unpublished_letters or 0) if beat is not None else 0

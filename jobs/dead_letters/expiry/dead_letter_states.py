@@ -99,9 +99,8 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
     for each in of_rows:
         if not kafka.locate_rows_of(each.table.schema()):
             raise FrazilError(
-                f"stream {spec.stream}: table {each.name} has no columns of Kafka's own to tell which letters have "
-                "landed.",
-                fix=f"`frazil letters {spec.stream} --dismiss WHY` or `--restore WHY` for the letters in question",
+                f"stream {spec.stream}: table {each.name} has no Kafka columns to tell which dead letters have landed.",
+                fix=f"`frazil letters {spec.stream} --dismiss WHY` or `--restore WHY` for these dead letters",
             )
     _stand_again(spec, settings, targets)
     reland_queue(spec, settings, catalog, f"{by}: {note}")

@@ -65,7 +65,7 @@ def recover_replays(session: ReplaySession) -> None:
         changes = store.get(changes_key(stamp)) if session.snapshot_of(stamp) is not None else None
         if changes is not None:
             stream = session.spec.stream
-            log.info("stream %s: batch %d of a replay has landed; its letters learn it", stream, stamp.batch)
+            log.info("stream %s: batch %d of a replay has landed; its dead letters are marked", stream, stamp.batch)
             whole = _completed(session, pending, stamp)
             session.finish(stamp, changes_from_parquet(changes) if whole else None)
             continue
@@ -132,12 +132,11 @@ def _settle_unknown(session: ReplaySession) -> None:
         session.settle_lost()
         return
     raise LostRecordError(
-        f"stream {stream}: batch {known} of a replay is in {sink.name}, its letters do not know it, "
-        f"its pending record is lost, and the table has no columns of Kafka's own to tell which letters they are. "
-        "Nothing was changed.",
+        f"stream {stream}: batch {known} of a replay is in {sink.name}, its dead letters are not marked, its pending "
+        "record is lost, and the table has no Kafka columns to identify them. Nothing was changed.",
         fix=f'find the rows by the snapshot with `"batch":{known}` of {sink.stream} in its summary, dismiss '
         f"their letters with `frazil letters {stream} --dismiss 'has landed' …`, then "
-        f"`frazil letters {stream} --settle-lost 'their letters are dismissed'`",
+        f"`frazil letters {stream} --settle-lost 'their dead letters are dismissed'`",
     )
 
 
@@ -194,7 +193,7 @@ def refuse_if_replayed(lease: Lease, stream: str) -> None:
     held = lease.read()
     if held and held.held():
         raise LeaseHeldError(
-            f"stream {stream}: its letters are being replayed by process {held.pid} on {held.host}.",
+            f"stream {stream}: its dead letters are being replayed by process {held.pid} on {held.host}.",
             fix=f"wait for it to end, or stop process {held.pid} and run this again",
         )
 

@@ -45,8 +45,8 @@ class PendingReturn(msgspec.Struct, frozen=True):
         except (*DAMAGED, OSError) as problem:
             place = store.place(key)
             raise FrazilError(
-                f"{place}, which says which letters went to a topic, cannot be read: {problem}.",
-                fix=f"restore it; or see in the topic whether its newest letters are there, and remove {place}",
+                f"{place}, which names the dead letters that went to a topic, cannot be read: {problem}.",
+                fix=f"restore it; or see whether the topic has the newest dead letters, and remove {place}",
             ) from None
 
     @property
@@ -74,8 +74,8 @@ class PendingReturn(msgspec.Struct, frozen=True):
         content = store.get(beside)
         if content is None:
             raise FrazilError(
-                f"{store.place(beside)}, which says which letters went to a topic, is gone.",
-                fix=f"restore it; or see in the topic whether its newest letters are there, and remove {place}",
+                f"{store.place(beside)}, which names the dead letters that went to a topic, does not exist any more.",
+                fix=f"restore it; or see whether the topic has the newest dead letters, and remove {place}",
             )
         return changes_from_parquet(content)
 

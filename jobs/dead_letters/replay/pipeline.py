@@ -136,9 +136,9 @@ def _masked_headers(letters: pa.RecordBatch, names: frozenset[str]) -> list[bool
 
 def _gone(row: int, withheld: bool) -> Failure:
     if withheld:
-        message = "the letter does not keep the whole record: errors.dead_letters.mask left out what a row needs"
+        message = "the dead letter does not keep the whole record: errors.dead_letters.mask left out what a row needs"
         return Failure(row, REPLAY_STAGE, MASKED, message, None)
-    message = "the letter has no value, or none of the headers: its row was altered, or they could not be read"
+    message = "the dead letter has no value, or none of the headers: its row was altered, or they could not be read"
     return Failure(row, REPLAY_STAGE, UNREADABLE, message, None)
 
 

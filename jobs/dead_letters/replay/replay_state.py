@@ -141,7 +141,7 @@ def update_replay_state(
 
     def given_up(said: str) -> CommitRefusedError:
         fix = "if others write to the table, let them finish; then run this again"
-        return CommitRefusedError(f"the letters of {target.name} could not be changed: {said}", fix=fix)
+        return CommitRefusedError(f"the dead letters of {target.name} could not be changed: {said}", fix=fix)
 
     try:
         return target.swap(propose, epoch=epoch, given_up=given_up)
@@ -313,7 +313,7 @@ def changes_after(letters: pa.RecordBatch, outcome: ReplayOutcome, attempt: Repl
         replay_message=[None] * good + [_message(failure) for failure in why],
         correction=attempt.correction,
         changed_by=attempt.by,
-        note=[None] * landed + ["the record's row stood in the table already"] * before + [None] * len(why),
+        note=[None] * landed + ["the record's row was in the table already"] * before + [None] * len(why),
     )
 
 

@@ -119,7 +119,7 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
     missing = [name for name in (spec.table.name, spec.dead_letter_table) if not catalog.table_exists(name)]
     if missing:
         raise FrazilError(
-            f"stream {spec.stream}: table {missing[0]} does not exist, so there are no letters to bring back.",
+            f"stream {spec.stream}: table {missing[0]} does not exist, so there are no dead letters to bring back.",
             fix=f"frazil run {spec.stream}",
         )
     sink, letters = (stream_table(catalog, spec, name) for name in (spec.table.name, spec.dead_letter_table))

@@ -159,12 +159,12 @@ class ReplayResult:
             found.append(f"{self.standing:,} whose record is in the table already")
         if self.null_columns or self.standing:
             found.append(
-                "a row that is to land anew has to be deleted from its table first; then "
-                f"`frazil replay {self.stream} --state replayed`"
+                "a row that is to land again has to be deleted from its table first; then `frazil replay "
+                f"{self.stream} --state replayed`"
             )
         found += [reason.sentence for reason in self.reasons]
         if self.parked:
-            found.append(f"{self.parked:,} of them are parked now, and are only tried again with --state parked")
+            found.append(f"{self.parked:,} of them are exhausted now, and are only tried again with --state parked")
         return found + self.problems
 
 

@@ -228,9 +228,12 @@ class _Return:
             if record.size > self.largest:
                 where = f"topic {letter['topic']}, partition {letter['partition']}, offset {letter['offset']}"
                 raise FrazilError(
-                    f"topic {topic} takes {self.largest} bytes, and the letter of {where} has {record.size} with its "
-                    "headers.",
-                    fix=f"raise max.message.bytes of topic {topic}, or select other letters, such as with --offsets",
+                    f"topic {topic} takes {self.largest} bytes, and the dead letter of {where} has {record.size} with "
+                    "its headers.",
+                    fix=(
+                        f"raise max.message.bytes of topic {topic}, or select other dead letters, such as with "
+                        "--offsets"
+                    ),
                 )
             own = letter["topic"] == topic and letter["partition"] < self.partitions
             yield record, letter["partition"] if own else None

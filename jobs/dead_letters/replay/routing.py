@@ -39,7 +39,7 @@ T = TypeVar("T")
 NO_TABLE = (
     "needs a table of its own, which the stream makes when a record comes: `frazil replay --to-topic` sends it one"
 )
-PARKED_NOW = "needs a row in {tables}, which is parked: `frazil accept --unpark` first"
+PARKED_NOW = "needs a row in {tables}, which is suspended: `frazil accept --unpark` first"
 ELSEWHERE = "waits for a row in {table}, and the route names other tables now"
 
 
@@ -148,8 +148,8 @@ def _there(spec: StreamSpec, name: str, load: Callable[[], T]) -> T:
         return load()
     except NoSuchTableError:
         raise FrazilError(
-            f"stream {spec.stream}: table {name}, which a letter's row is for, does not exist.",
-            fix=f"`frazil run {spec.stream}`, which makes it, or says what to answer where it was dropped",
+            f"stream {spec.stream}: table {name}, which a dead letter's row is for, does not exist.",
+            fix=f"`frazil run {spec.stream}`, which creates it, or names the answers if it was dropped",
         ) from None
 
 
@@ -235,7 +235,7 @@ def refuse_unfit(spec: StreamSpec, table: Table, correction: Correction | None =
         found = one.problems_with(schema, table.properties)
         differences = [f"{field_path(place)}: {problem}" for place, problem in found]
     if differences:
-        what = "the correction declares" if correction else "the spec declares"
+        what = "the correction declares" if correction else "the file declares"
         raise FrazilError(
             f"stream {spec.stream}: table {name} cannot hold what {what}: {'; '.join(differences)}",
             fix=f"correct the schema, or `frazil schema apply {spec.stream}`",
@@ -270,7 +270,10 @@ def refuse_parked(spec: StreamSpec, parked: Collection[str]) -> None:
     if parked:
         name = min(parked)
         raise FrazilError(
-            f"stream {spec.stream}: table {name} is parked, and a record of a queue lands in all its tables at once.",
+            (
+                f"stream {spec.stream}: table {name} is suspended, and a record of a queue lands in all its "
+                "tables at once."
+            ),
             fix=f"frazil accept {spec.stream} --unpark {name}; then run this again",
         )
 
@@ -306,7 +309,7 @@ def refuse_unlocated(spec: StreamSpec, corrected: StreamSpec, sink: Table) -> No
 def not_located(spec: StreamSpec, table: str) -> FrazilError:
     """Error for a table of a route without Kafka's columns."""
     return FrazilError(
-        f"stream {spec.stream}: it has a route, and table {table} has no columns of Kafka's own to tell which letters "
+        f"stream {spec.stream}: it has a route, and table {table} has no Kafka columns to tell which dead letters "
         "have landed in it.",
         fix=f"`frazil replay {spec.stream} --to-topic TOPIC`, with a topic that the stream reads: it routes them",
     )

@@ -161,7 +161,7 @@ class _Replay:
                     self.result.snapshots.append(self._session.snapshot)
                 return
         raise FrazilError(
-            f"stream {self._spec.stream}: a batch of letters was tried {MAX_RUNS} times and each time a table "
-            "of the stream had changed meanwhile.",
+            f"stream {self._spec.stream}: a batch of dead letters was tried {MAX_RUNS} times and each time a table of "
+            "the stream had changed meanwhile.",
             fix="let the other writer finish, then run this again",
         )

@@ -134,12 +134,12 @@ class ReplaySession(CommitSession):
         try:
             target.claim(self.epoch, lambda newest: self.claim_of(newest, {BATCHES: 0}))
         except RolledBackError:
-            what = "said of letters" if target is self.letters else "landed"
+            what = "recorded of dead letters" if target is self.letters else "landed"
             raise RolledBackError(
                 f"stream {self.spec.stream}: table {name} was rolled back, and what a replay {what} since is no "
                 "longer in it. Nothing was changed.",
-                fix=f"`frazil letters {self.spec.stream} --after-rollback WHY`, which sets every letter to what the "
-                "table's rows say; where the stream itself has stopped, answer it first (`frazil accept`)",
+                fix=f"`frazil letters {self.spec.stream} --after-rollback WHY`, which sets every dead letter by the "
+                "table's rows; if the stream itself has stopped, answer it first (`frazil accept`)",
             ) from None
         self.claims.add(name)
         return target

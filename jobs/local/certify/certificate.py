@@ -229,6 +229,6 @@ def _finish(harness: Harness, outcome: CertificateResults) -> None:
     if audited.read != produced - final.passed_over:
         problems.append(f"the audit counts {audited.read:,} records read, of {produced:,} produced")
     if harness.observer.pending():
-        problems.append("a pending record stands after the last stop")
+        problems.append("a pending record exists after the last stop")
     if orphans := harness.drivers.orphans():
         problems.append(f"processes of drivers are alive after the last stop: {', '.join(map(str, orphans))}")

@@ -59,7 +59,7 @@ def require_absent(workspace: Workspace, catalog: Catalog) -> None:
                 there.append(f"state in {state_store(settings).place('')}")
     if there:
         raise FrazilError(
-            f"frazil certify touches nothing that is there already: {', '.join(there)}.", fix="frazil certify"
+            f"frazil certify touches nothing that exists already: {', '.join(there)}.", fix="frazil certify"
         )
 
 

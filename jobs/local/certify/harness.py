@@ -263,7 +263,7 @@ class Harness:
     def last_words(self, sentence: str) -> str:
         """A sentence, and the newest driver's error, if there is one."""
         beat = read_heartbeat(self.drivers.folder.store)
-        return f"{sentence} Its last word: {beat.error.message}" if beat is not None and beat.error else sentence
+        return f"{sentence} Its last message: {beat.error.message}" if beat is not None and beat.error else sentence
 
     def say(self, waits_for: str) -> None:
         """Show what is under way."""
@@ -272,4 +272,4 @@ class Harness:
 
 def last_line(text: str) -> str:
     """Last line of a harness process's output that is not empty."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it reported nothing")

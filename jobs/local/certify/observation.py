@@ -247,7 +247,7 @@ def _offsets(
     rows = table.scan(selected_fields=(topic, partition, offset)).to_arrow()
     topics = [each for each in rows[topic].unique().to_pylist() if each != topic_name]
     if topics:
-        raise FrazilError(f"table {'.'.join(table.name())} holds rows of other topics: {topics}.")
+        raise FrazilError(f"table {'.'.join(table.name())} has rows of other topics: {topics}.")
     numbers = rows[partition].to_numpy()
     offsets = rows[offset].to_numpy().astype(np.int64, copy=False)
     return {int(number): offsets[numbers == number] for number in np.unique(numbers)}

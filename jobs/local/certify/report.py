@@ -125,7 +125,7 @@ def report_summary(facts: dict[str, Any]) -> str:
 
 def mirror_sentence(facts: dict[str, Any]) -> str:
     """Sentence about the mirror's snapshots that readers could see."""
-    said = "each is what its changes make of it"
+    said = "each matches its changes"
     found = f"not {said}" if facts["mirror_problems"] else said
     return f"The mirror: main has shown {facts['mirror_snapshots']:,} snapshots, {found}."
 
@@ -201,7 +201,7 @@ def _not_tried(settings: Settings, tried: set[str]) -> Iterator[str]:
     left = [name for name in (*STEPS, *EXTRA) if name not in tried and not _of_executors(name)]
     if left:
         yield f"steps that were not asked for: {', '.join(left)}"
-    yield f"steps of other kinds, at which the project's own tests kill: {', '.join(NOT_HERE)}"
+    yield f"other failpoints, at which the project's own tests kill: {', '.join(NOT_HERE)}"
     if is_local(master_of(settings)):
         yield "executors of a cluster: the drivers ran their tasks on their own machine"
         return

@@ -44,7 +44,7 @@ MERGER_ASLEEP = "merger_asleep"
 KEPT = "kept"
 EXTRA = {
     RANDOM: "Killed at a random moment: while it starts, while it works on a batch, or in between.",
-    KEPT: "Killed, and started again by its keeper, which is killed itself then.",
+    KEPT: "Killed, and started again by its watchdog, which is killed itself then.",
     ASLEEP: "Suspended past its lease while another driver takes over; woken, it commits nothing and ends.",
     MERGER_ASLEEP: "A merge, suspended past its lease while another process merges; woken, it publishes nothing.",
 }

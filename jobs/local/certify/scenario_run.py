@@ -157,19 +157,19 @@ def _die_with_keeper(
     # If the watchdog starts the next driver before it dies, that driver is the next scenario's.
     keeper = harness.drivers.start_keeper(note, steps, harness.arming(upcoming))
     harness.wait(
-        lambda: find_keeper(harness.drivers.folder.store.local, note.attempt) is not None, "its keeper", END_SECONDS
+        lambda: find_keeper(harness.drivers.folder.store.local, note.attempt) is not None, "its watchdog", END_SECONDS
     )
     epoch = harness.observer.epoch()
     watch.kill()
     harness.wait(lambda: watch.died_at is not None, "the driver's death", END_SECONDS)
     if scenario.step == KEPT:
-        harness.wait(lambda: harness.drivers.attempt > note.attempt, "its keeper to start another", END_SECONDS)
+        harness.wait(lambda: harness.drivers.attempt > note.attempt, "its watchdog to start another", END_SECONDS)
         keeper.kill()
     else:
-        harness.wait(lambda: keeper.process.poll() is not None, f"the keeper's death at {scenario.step}", END_SECONDS)
+        harness.wait(lambda: keeper.process.poll() is not None, f"the watchdog's death at {scenario.step}", END_SECONDS)
         if not keeper.died_at(scenario.step):
             raise ScenarioFailedError(
-                f"The keeper ended, and not at {scenario.step}: {last_line(keeper.log.read_text())}"
+                f"The watchdog ended, and not at {scenario.step}: {last_line(keeper.log.read_text())}"
             )
     harness.drivers.remember()
     harness.floor = epoch
@@ -192,7 +192,7 @@ def _die_of_reset(harness: Harness, scenario: Scenario, result: ScenarioResult) 
     reset_to(harness.workspace.folder, request)
     now = harness.observer.now().position[partition]
     if now != to:
-        raise ScenarioFailedError(f"After the reset was given again, {partition} stands at {now}, not at {to}.")
+        raise ScenarioFailedError(f"After the repeated reset, {partition} is at {now}, not at {to}.")
 
 
 def _die_of_publication(harness: Harness, scenario: Scenario, result: ScenarioResult) -> None:
@@ -211,7 +211,7 @@ def _die_of_publication(harness: Harness, scenario: Scenario, result: ScenarioRe
     if scenario.holds:
         harness.act("hold")
         if rows_of(harness.observer.main()) != rows_of(before):
-            result.problems.append("main shows rows that are held")
+            result.problems.append("main shows quarantined rows")
         harness.act("release")
     harness.act("publish")
     result.seconds = time.time() - died_at
@@ -303,7 +303,7 @@ def sleep_in_merge(harness: Harness, scenario: Scenario, result: ScenarioResult,
     asleep = f"step {scenario.at}: SIGSTOP"
     harness.feed(lambda: watch.said(asleep), f"a merge to sleep at {scenario.at}", watch)
     if watch.died_at is not None:
-        raise ScenarioFailedError(harness.last_words("The driver ended before its merge slept."))
+        raise ScenarioFailedError(harness.last_words("The driver ended before its merge paused."))
     slept_at, before = time.time(), reader.merges()
     lease = stream_lease(harness.workspace.settings, reader.id)
     try:

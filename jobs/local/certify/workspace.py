@@ -107,7 +107,7 @@ class Workspace:
         """Write the stream's file; another version is another generation, with the same rows."""
         document: dict[str, Any] = {
             "stream": STREAM,
-            "description": "Of a certificate that is under way.",
+            "description": "Of a running certificate.",
             "source": {"topics": [self.name], "max_records_per_batch": 1_000_000 + version},
             "decode": {"value": "json", "schema": CHANGES_SCHEMA if self.mirror else SCHEMA},
             "table": {"name": self.table, "partition_by": ["day(_change_at)" if self.mirror else "day(created_at)"]},

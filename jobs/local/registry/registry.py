@@ -214,5 +214,5 @@ def registry_application(on_progress: OnProgress | None = None) -> Path:
     folder = unpacked(archive)
     found = sorted(folder.glob("*-runner.jar"))
     if len(found) != 1:
-        raise ArtifactError(f"{folder} has no registry in it", fix=f"rm -r {folder}; it is unpacked anew")
+        raise ArtifactError(f"{folder} has no registry in it", fix=f"rm -r {folder}; it is unpacked again")
     return found[0]

@@ -203,8 +203,8 @@ def promotion(spec: StreamSpec, schema: Schema, path: Path, asked: DeclaredType 
         return None
     if not _free_to_say(spec) and (plain := _plain(path, asked)) != asked:
         raise FrazilError(
-            f"--as {asked}: the columns of stream {spec.stream} are its table's, and such a column is read as {plain}; "
-            "how values are carried can only be said in a file that declares the columns.",
+            f"--as {asked}: the columns of stream {spec.stream} are its table's, and such a column is read as "
+            f"{plain}; only a file that declares the columns can set how values are carried.",
             fix=f"--as '{schema_text(iceberg_schema(_around(path[-1:], asked)).fields[0].field_type)}'",
         )
     return Promotion(path, asked, new)

@@ -189,7 +189,7 @@ def read_history(store: StateStore) -> MaintenanceHistory:
             return MaintenanceHistory()
         document = decode_json(content, _Document)
     except (OSError, ValueError) as problem:
-        log.warning("%s cannot be read (%s): it counts as empty, and the next run writes it anew", place, problem)
+        log.warning("%s cannot be read (%s): it counts as empty, and the next run writes it again", place, problem)
         return MaintenanceHistory()
     if document.v != FORMAT:
         log.warning("%s is of format %d, which another version wrote: it counts as empty", place, document.v)

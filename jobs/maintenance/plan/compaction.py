@@ -233,7 +233,9 @@ def _of_partition(context: TableContext, share: StepShare, problem: str | None) 
     detail: dict[str, str | int | float] = {"failed_files": failed}
     error = None
     if failed:
-        error = f"{where}: {failed:,} data files could not be rewritten; Spark's log says why. They are as they were."
+        error = (
+            f"{where}: {failed:,} data files could not be rewritten; Spark's log has the reason. They are unchanged."
+        )
     elif not rewritten and problem:
         error = f"{where}: nothing was rewritten, and another attempt failed: {problem}"
     elif not rewritten and context.mixed_specs:

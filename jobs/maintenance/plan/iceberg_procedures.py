@@ -45,7 +45,7 @@ class ProcedureError(FrazilError):
 
 
 class LostToOthersError(ProcedureError):
-    """A procedure's commit lost against other writers.
+    """Other writers committed before a maintenance procedure, so its commit was refused.
 
     Safe: Nothing of the commit is in the table.
     Next: `frazil maintain TABLE`, while fewer others commit

@@ -99,7 +99,7 @@ def _is_everywhere(candidate: Candidate, facts: TableFacts) -> bool:
 def without_dropped_column(found: Candidate, partition: PartitionFacts) -> Skip | None:
     if partition.dropped is None:
         return None
-    gone = f"Its column was dropped ({partition.dropped}), so no condition tells its files from others"
+    gone = f"Its column was dropped ({partition.dropped}), so no condition selects its files"
     return Skip("compact", partition.name, f"{gone}: rewrite them in Spark. {found.step.reason}")
 
 
@@ -155,7 +155,7 @@ def plan_compactions(at: PlanInput, policy: Policy) -> tuple[list[Candidate], li
     if healthy:
         whole = len(facts.partitions) == 1 and not facts.partitions[0].values
         what = "the table" if whole else f"{healthy:,} partitions"
-        skips.append(Skip("compact", "", f"Healthy: there is nothing to win in the files of {what}."))
+        skips.append(Skip("compact", "", f"Healthy: nothing to gain in the files of {what}."))
     return sorted(candidates, key=lambda each: each.rank), skips
 
 
@@ -359,7 +359,7 @@ def plan_position_deletes(at: PlanInput, policy: Policy, compacted: Collection[S
         if _partition_key(partition) in applied:
             yield _joining_deletes(at, partition, "Drops what its compaction leaves of deletes that are applied.")
         elif fewest and partition.delete_files >= fewest and partition.dropped is not None:
-            gone = f"Its column was dropped ({partition.dropped}), so no condition tells its delete files from others."
+            gone = f"Its column was dropped ({partition.dropped}), so no condition selects its delete files."
             yield Skip("position_deletes", partition.name, gone)
         elif fewest and partition.delete_files >= fewest and (why := no_place(partition, facts)) is not None:
             yield Skip("position_deletes", partition.name, why)

@@ -58,7 +58,7 @@ def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None
         spared = max(0, bisect_right(times, at.now - expire.time_travel) - 1) if expire.time_travel else due
         go, refs = min(due, spared), len(at.facts.refs)
         if go and refs >= go:
-            return Skip("expire", "", f"{go:,} of {kept} are due, but branches or tags hold as many.")
+            return Skip("expire", "", f"{go:,} of {kept} are due, but branches or tags need as many.")
         go, oldest = max(0, go - refs), times[min(refs, count - 1)]
     else:
         go, oldest = cutoff.going, cutoff.oldest_going or at.now
@@ -192,7 +192,7 @@ def plan_changes(at: PlanInput, found: ChangesForecast | None) -> Iterator[Step 
     if found.refused is not None:
         yield Skip("changes", "", found.refused)
     elif not found.files:
-        older = f"No data file holds changes alone from before {found.before:%Y-%m-%d} that all mirrors have"
+        older = f"No data file has only changes from before {found.before:%Y-%m-%d} that all mirrors have"
         yield Skip("changes", "", f"{older} (changes.keep {format_duration(found.keep)}).{held}")
     else:
         what = f"{found.rows:,} changes from before {found.before:%Y-%m-%d} in {found.files:,} data files"

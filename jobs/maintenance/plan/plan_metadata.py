@@ -184,18 +184,18 @@ def branch_warnings(
             many_small = branch.own_files >= policy.files and branch.own_bytes < branch.own_files * small_below
             if _keeps_much(branch, policy) or many_small:
                 yield (
-                    f"{said}. It grows without end: only main is compacted, and no stream publishes it through a gate, "
-                    f"so it is never remade. Next: {_ended(facts, branch)}"
+                    f"{said}. It grows without end: only main is compacted, and no stream publishes it, so it is "
+                    f"never rebased. Next: {_ended(facts, branch)}"
                 )
         elif not _keeps_much(branch, policy):
             continue
         elif not policy.enabled:
             yield (
-                f"{said}. It is not remade: remake.enabled is false. Next: set it to true for {facts.name} in "
+                f"{said}. It is not rebased: remake.enabled is false. Next: set it to true for {facts.name} in "
                 f"frazil.yaml, then frazil maintain {facts.name}"
             )
         elif (forecast := gated[branch.name]) is not None and forecast.refused is not None:
-            yield f"{said}. It cannot be remade: {forecast.refused}"
+            yield f"{said}. It cannot be rebased: {forecast.refused}"
 
 
 def _ended(facts: TableFacts, branch: BranchFacts) -> str:

@@ -110,7 +110,7 @@ def _of_partition(jvm: Any, expressions: Any, partition: PartitionFacts) -> Any:
     for value in partition.values:
         if value.dropped:
             # Without the field the condition would match files of every partition.
-            raise ValueError(f"the column of {value.name} was dropped, so nothing tells its partitions apart")
+            raise ValueError(f"the column of {value.name} was dropped, so its partitions cannot be selected")
         # A field that was dropped from the spec leaves `void` behind.
         if value.transform != "void":
             every = getattr(expressions, "and")(every, _condition(jvm, expressions, value))

@@ -128,6 +128,6 @@ def refuse_without_gc(table: Table, name: str) -> None:
     """
     if table.metadata.properties.get("gc.enabled", "true").lower() == "false":
         raise FrazilError(
-            f"table {name} has gc.enabled=false: whoever set it deletes its files in another way. Nothing was deleted.",
+            f"table {name} has gc.enabled=false: its files are deleted by other means. Nothing was deleted.",
             fix=f"set expire.enabled and orphans.enabled to false for {name}, or gc.enabled to true in the table",
         )

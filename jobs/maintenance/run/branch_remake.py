@@ -39,7 +39,7 @@ def _forecast(context: TableContext, table: Table, branch: str) -> RemakeForecas
     except FrazilError as problem:
         return RemakeForecast(refused=f"{problem.message} {problem.fix or ''}".strip())
     except Exception as problem:
-        return RemakeForecast(refused=f"It cannot be remade: {jvm_error_text(context.settings, problem)}")
+        return RemakeForecast(refused=f"It cannot be rebased: {jvm_error_text(context.settings, problem)}")
     return RemakeForecast(len(found.operation.snapshots), found.waiting)
 
 

@@ -56,7 +56,7 @@ def landed_files(table: Table, read: dict[str, list[LandedFile]]) -> list[Landed
         if manifest.content != ManifestContent.DATA:
             if manifest.has_added_files() or manifest.has_existing_files():
                 raise ChangesKeptError(
-                    "Somebody has deleted changes by delete files, so which are there is not known by metadata.",
+                    "Somebody has deleted changes by delete files, so metadata does not show which exist.",
                     fix="apply the deletes in Spark: CALL system.rewrite_data_files(table => …, options => "
                     "map('delete-file-threshold', '1'))",
                 )

@@ -115,8 +115,8 @@ def gone_topics(context: TableContext, spec: StreamSpec, table: Table, topics: C
     retired, named = (stamp.retired, stamp.topics) if stamp else ({}, {})
     if not named:
         raise ChangesKeptError(
-            f"Stream {spec.stream} does not read topic {min(topics)} any more, of which {context.name} has changes, "
-            "and nothing there would tell another one of that name, so all changes stay.",
+            f"Stream {spec.stream} does not read topic {min(topics)} any more, of which {context.name} has changes. "
+            "Another topic of that name could not be recognised, so all changes stay.",
             fix="land a new snapshot of the source in another changelog, and make other mirrors of that",
         )
     return {topic: retired[topic].identity if topic in retired else FORGOTTEN for topic in topics}
@@ -294,7 +294,7 @@ def _limits(
     read_yet, topics = {p.topic for p in position}, {p.topic for p in merged}
     gone = {p: at for p, at in waiting.items() if p.topic not in read_yet}
     until = [
-        (came, f"a letter of topic {topic} that waits") for topic, came in letters.times.items() if topic in topics
+        (came, f"a waiting dead letter of topic {topic}") for topic, came in letters.times.items() if topic in topics
     ]
     # An older change may still come, and a merge then needs later deletions of its row.
     awaited = stamp.valid_through_ms * 1000 - DELETION_MEMORY // timedelta(microseconds=1)
@@ -443,7 +443,9 @@ def _due(context: TableContext, spec: StreamSpec, table: Table, before: datetime
     held_by = ""
     if found.held is not None:
         where = f", at {found.held[1]}" if found.held[1] else ""
-        held_by = f"changes that a mirror lacks, or that are behind a waiting letter{where} ({_time(found.held[0])})"
+        held_by = (
+            f"changes that a mirror lacks, or that are behind a waiting dead letter{where} ({_time(found.held[0])})"
+        )
     elif instant < micros(before):
         held_by = f"{why} ({_time(instant)})"
     ids = gone_topics(context, spec, table, {p.topic for p in found.offsets if p in holds.gone})

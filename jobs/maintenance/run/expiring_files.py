@@ -157,8 +157,8 @@ def expiring_files(
         times = times_of(table, each.file, columns[3])
         if times is None:
             raise ChangesKeptError(
-                f"Data files have no bounds of column {columns[3]}, such as those that Spark has written of a table of "
-                "more than 100 columns, so how old their changes are is not known, and all stay.",
+                f"Data files have no bounds of column {columns[3]}, such as those that Spark has written to a table "
+                "of more than 100 columns, so the age of their changes is unknown, and all stay.",
                 fix=f"set the table's property write.metadata.metrics.column.{columns[3]} to full, and compact it",
             )
         if times[0] < before:

@@ -124,7 +124,7 @@ def referenced_files(table: Table) -> Iterator[str]:
 
 
 class OrphansRefusedError(FrazilError):
-    """Orphan files are not removed, because something may need them or too many would go.
+    """Orphan files are not removed, because something may need them, or they are too many.
 
     Safe: Nothing was deleted.
     Next: look at the files; then correct the location or raise the limit as the message shows
@@ -237,7 +237,7 @@ def other_locations(catalog: Catalog, name: str) -> dict[str, str]:
             continue
         except Exception as problem:
             raise OrphansRefusedError(
-                f"table {other} cannot be loaded ({type(problem).__name__}), so nobody knows whether it lies within "
+                f"table {other} cannot be loaded ({type(problem).__name__}), so it is unknown whether it lies within "
                 f"{name}. Nothing was deleted.",
                 fix=f"restore or drop {other}",
             ) from None
@@ -331,7 +331,7 @@ def scan_location(context: TableContext, table: Table, pending: set[str], older_
         files = list(list_files(table))
     except Exception as problem:
         raise FrazilError(
-            f"table {context.name}: what lies at {table.location()} cannot be told: "
+            f"table {context.name}: what lies at {table.location()} cannot be listed: "
             f"{jvm_error_text(context.settings, problem)}",
             fix=f"see to that place, then frazil maintain {context.name} --only orphans",
         ) from None
@@ -339,7 +339,7 @@ def scan_location(context: TableContext, table: Table, pending: set[str], older_
     if what := foreign_content(files):
         raise OrphansRefusedError(
             f"table {context.name}: {what} lies within its location {table.location()}, where the removal of orphan "
-            "files would take it away. Nothing was deleted.",
+            "files would delete it. Nothing was deleted.",
             fix="move it elsewhere, or set orphans.enabled: false for the table",
         )
     old = tuple(f for f in files if f.changed < older_than and not f.hidden and without_store(f.path) not in names)

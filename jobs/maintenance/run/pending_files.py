@@ -81,8 +81,8 @@ def _read(store: StateStore, key: str) -> PendingFiles | None:
         )
     except (*DAMAGED, KeyError, TypeError, AttributeError) as problem:
         raise FrazilError(
-            f"the pending record {store.place(key)} cannot be read ({problem}), so nobody knows which files it names.",
-            fix=f"frazil run {stream}, which finishes it or says what is wrong",
+            f"the pending record {store.place(key)} cannot be read ({problem}), so its files are unknown.",
+            fix=f"frazil run {stream}, which finishes it or reports the problem",
         ) from None
 
 

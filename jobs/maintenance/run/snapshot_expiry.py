@@ -147,7 +147,7 @@ def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:
             if past.rolled_back:
                 raise StampsNotKeptError(
                     f"table {table} was rolled back to before the last commit of stream {stream}, which nobody has "
-                    "answered; its snapshots tell what is gone, so none expires.",
+                    "answered; its snapshots show what was removed, so none expires.",
                     fix=_answer(stream),
                 )
     except (ValueError, KeyError, TypeError) as problem:

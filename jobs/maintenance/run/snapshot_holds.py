@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 # A record is written before its commit, and a snapshot's time may be ahead of its clock.
 _BEFORE_RECORD = timedelta(minutes=5)
-_JOBS = {"replay": "a replay of its letters", "connect": "a queue of Kafka Connect that it takes over"}
+_JOBS = {"replay": "a replay of its dead letters", "connect": "a queue of Kafka Connect that it takes over"}
 
 
 def streams_writing_to(specs: Sequence[StreamSpec], table: str) -> list[StreamSpec]:
@@ -218,16 +218,16 @@ def reader_holds(metadata: TableMetadata, now: datetime) -> Iterator[SnapshotHol
         floor = now - CEILING
         if isinstance(since, str):
             yield SnapshotHold(
-                what, floor, f"{key} = {text!r} {since}; it holds the last {CEILING.days} days", warn=True
+                what, floor, f"{key} = {text!r} {since}; it keeps the last {CEILING.days} days", warn=True
             )
         elif since is None:
             yield SnapshotHold(
-                what, now, f"{key} = {text} is no snapshot of the table any more; it holds nothing", warn=True
+                what, now, f"{key} = {text} is no snapshot of the table any more; it keeps nothing", warn=True
             )
         elif since < floor and text.strip() in {str(ref.snapshot_id) for ref in metadata.refs.values()}:
-            yield SnapshotHold(what, floor, "it stands at the newest snapshot of its branch")
+            yield SnapshotHold(what, floor, "it is at the newest snapshot of its branch")
         elif since < floor:
-            said = f"it stands at {since:%Y-%m-%d %H:%M}, and nobody holds what is older than {CEILING.days} days"
+            said = f"it stands at {since:%Y-%m-%d %H:%M}, and nothing keeps snapshots older than {CEILING.days} days"
             yield SnapshotHold(what, floor, said, warn=True)
         else:
             yield SnapshotHold(what, since, f"it goes on from {since:%Y-%m-%d %H:%M:%S} UTC")

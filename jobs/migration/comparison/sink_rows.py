@@ -97,7 +97,7 @@ def find_coordinates(
         if lacking:
             raise FrazilError(
                 f"--coordinates lacks {' and '.join(lacking)}: rows are matched by topic, partition and offset.",
-                fix="name a column for each, or leave --coordinates away and use --key",
+                fix="name a column for each, or omit --coordinates and use --key",
             )
         return CoordinateColumns(asked.get("topic"), asked["partition"], asked["offset"])
     own = dict(zip(PLACE, spec.kafka_columns.coordinates, strict=True))
@@ -117,8 +117,8 @@ def refuse_equality_deletes(table: Table, name: str) -> None:
     """
     if count := equality_deletes(table.current_snapshot()):
         raise FrazilError(
-            f"table {name} has {count:,} equality deletes, as sinks with upserts write them, and rows that they delete "
-            "cannot be told from others here. Nothing was changed.",
+            f"table {name} has {count:,} equality deletes, as sinks with upserts write them, and frazil cannot find "
+            "the rows that they delete. Nothing was changed.",
             fix=f"apply them with Spark: CALL system.rewrite_data_files(table => '{spark_name(name)}', options => "
             "map('delete-file-threshold', '1')), then run this again",
         )

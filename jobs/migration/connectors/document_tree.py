@@ -176,7 +176,7 @@ def parse_yaml(text: str) -> list[Tree]:
 
 def _of_node(node: yaml.Node, above: tuple[int, ...], nodes_left: Iterator[int]) -> Tree:
     if id(node) in above:
-        raise UnreadableDocument("is no YAML of a connector: an anchor holds itself")
+        raise UnreadableDocument("is no YAML of a connector: an anchor contains itself")
     if next(nodes_left, None) is None:
         raise UnreadableDocument("is no YAML of a connector: its anchors make millions of values")
     above = (*above, id(node))

@@ -152,7 +152,7 @@ class Account:
         """An answer, or what is to decide if it was given without the value: that is a template or a reference."""
         if answer.key not in self._unread or answer.heading in (KeyClass.IMPOSSIBLE, KeyClass.DECIDE):
             return answer
-        says = "the value is a template or stands elsewhere, so its default was taken: write the value"
+        says = "the value is a template or is set elsewhere, so its default was taken: write the value"
         return replace(answer, heading=KeyClass.DECIDE, says=says)
 
 

@@ -196,7 +196,7 @@ def _answer_rest(keys: Account, generation: str, owners: Sequence[KeyOwner] = ()
         elif not keys.raw(key):
             keys.no_effect(key, "is empty")
         elif keys.is_open(key):
-            keys.decide(key, f"the value is a template or stands elsewhere; the key {entry.says}")
+            keys.decide(key, f"the value is a template or is set elsewhere; the key {entry.says}")
         elif entry.key_class is KeyClass.IMPOSSIBLE:
             keys.impossible(key, entry.says)
         elif entry.key_class is KeyClass.APPROXIMATED:

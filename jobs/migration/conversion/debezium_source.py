@@ -42,10 +42,10 @@ def convert_debezium_source(draft: Draft) -> None:
 
 def _place_streams(draft: Draft, found: ChangeTopics, sinks: list[Connector]) -> None:
     if found.form == "outbox":
-        draft.note("Its topics hold outbox messages, not changes of rows: a stream appends them.")
+        draft.note("Its topics have outbox messages, not changes of rows: a stream appends them.")
     elif sinks:
         names = ", ".join(sink.name for sink in sinks)
-        draft.note(f"Its topics are read by {names}: the streams are there.")
+        draft.note(f"Its topics are read by {names}: the streams exist.")
         read = {topic for sink in sinks for topic in found.topics_read_by(sink)}
         if unread := [topic for topic in found.topics if topic not in read and read]:
             draft.ask(

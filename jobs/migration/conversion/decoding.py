@@ -121,8 +121,8 @@ def _format(draft: Draft, side: Literal["key", "value"], *, write_registry: bool
         return Format("json", {}, is_known=False)
     if owner is draft.keys and draft.worker is not None and side == "value" and draft.worker.has(key):
         draft.note(
-            f"the connector names its own {key}, so nothing that the worker says of it counts"
-            + ("" if owner.has(f"{key}.schemas.enable") else "; schemas.enable is true unless it says else")
+            f"the connector names its own {key}, so the worker's setting does not count"
+            + ("" if owner.has(f"{key}.schemas.enable") else "; schemas.enable is true by default")
         )
     name = _FORMATS.get(written) or _SHORT_NAMES.get(written)
     if name is None:

@@ -43,7 +43,9 @@ def errors_block(draft: Draft) -> Yaml:
                 keys.no_effect(key, "a queue without a name is off")
     for key in ("errors.log.enable", "errors.log.include.messages"):
         keys.not_needed(key, "every failed record is in the dead letters")
-    keys.not_needed("errors.deadletterqueue.context.headers.enable", "letters in the topic always have the headers")
+    keys.not_needed(
+        "errors.deadletterqueue.context.headers.enable", "dead letters in the topic always have the headers"
+    )
     return errors
 
 

@@ -82,8 +82,8 @@ def convert_jdbc_sink(draft: Draft) -> None:
     )
     group = f"connect-{draft.connector.name}"
     draft.ask(
-        f"The position: group {group} says where the sink is, which is no position of a new Iceberg table. Begin with "
-        "the earliest record, or load the table's rows first and set source.start to offsets of the group."
+        f"The position: group {group} has the sink's position, which is no position of a new Iceberg table. Begin "
+        "with the earliest record, or load the table's rows first and set source.start to offsets of the group."
     )
     say_state(draft)
     draft.note("The database's table and its rows stay as they are.")

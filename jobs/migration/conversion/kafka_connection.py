@@ -53,9 +53,9 @@ def _bootstrap(draft: Draft, places: list[tuple[Account, str]]) -> None:
             return
     if draft.settings.get("kafka", "bootstrap_servers") is None:
         connector = draft.connector
-        where = "they stand in the worker's properties, which are not here"
+        where = "they are in the worker's properties, which are not here"
         if connector.worker_name and connector.worker is None:
-            where = f"they stand in the KafkaConnect {connector.worker_name}, which is not here"
+            where = f"they are in the KafkaConnect {connector.worker_name}, which is not here"
         draft.ask(f"bootstrap servers: {where}. Write kafka.bootstrap_servers, or import them together")
 
 
@@ -69,7 +69,7 @@ def _security(draft: Draft, keys: Account, prefix: str, *, write: bool) -> None:
     """Security of one place; without `write` its keys are answered alone, because a stronger place counts."""
     if not write:
         for key in [k for k in keys.keys(prefix) if re.match(r"(security\.|sasl\.|ssl\.)", k.removeprefix(prefix))]:
-            keys.not_needed(key, "a stronger place says how clients prove themselves")
+            keys.not_needed(key, "a stronger setting determines how clients authenticate")
         return
     protocol = (keys.get(f"{prefix}security.protocol") or "PLAINTEXT").upper()
     keys.same(f"{prefix}security.protocol", "kafka.security.protocol")
@@ -88,7 +88,7 @@ def _sasl(draft: Draft, keys: Account, prefix: str) -> Yaml:
     jaas = f"{prefix}sasl.jaas.config"
     options = jaas_options(keys.raw(jaas))
     for name in ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class"):
-        keys.not_needed(f"{prefix}{name}", "the mechanism says how frazil logs in")
+        keys.not_needed(f"{prefix}{name}", "the mechanism determines how frazil logs in")
     if mechanism in _PASSWORDS:
         return {"mechanism": mechanism} | _password(draft, keys, jaas, options)
     if mechanism == "OAUTHBEARER":

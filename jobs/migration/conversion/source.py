@@ -44,7 +44,7 @@ def source_block(draft: Draft) -> Yaml:
     keys = draft.keys
     for key in ("name", "metadata.name"):
         keys.same(key, "stream")
-    keys.not_needed("connector.class", "the stream's file says what the class did")
+    keys.not_needed("connector.class", "the stream's file replaces the class")
     _count_tasks(draft)
     source = _topics(draft)
     source["start"] = _start(draft)
@@ -95,7 +95,7 @@ def _topics(draft: Draft) -> Yaml:
     topics, pattern = names_in(keys.get("topics")), keys.get("topics.regex")
     if topics:
         keys.same("topics", "source.topics")
-        keys.decide("topics.regex", "stands beside topics, and Connect takes one of the two")
+        keys.decide("topics.regex", "is set beside topics, and Connect takes one of the two")
         return {"topics": topics}
     if pattern:
         if not is_common_pattern(pattern):

@@ -54,7 +54,7 @@ def distinct_tables(topics: Sequence[str], name_of: Callable[[str], str]) -> dic
 def tables_of_topics(
     source: Yaml, stream: str, name_of: Callable[[str], str], *, shared: bool = False
 ) -> tuple[str, Yaml | None]:
-    """Name of the stream's own table, and the route if there are several topics.
+    """Name of the stream's main table, and the route if there are several topics.
 
     Tables that a pattern of topics makes have a namespace of their own, so that no other stream's table is one of them.
 

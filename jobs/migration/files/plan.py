@@ -157,7 +157,10 @@ def _former(path: Path) -> dict[str, Any] | None:
         )
     if found.get("version") != VERSION or not _is_report(found):
         raise FrazilError(
-            f"{path.name} is no report of an import that this release reads, and says which files people have edited.",
+            (
+                f"{path.name} names the files that people have edited, and is no report of an import that this "
+                "release reads."
+            ),
             fix=f"take {path.name} back from before it was edited, or import into another folder: --into FOLDER",
         )
     return found

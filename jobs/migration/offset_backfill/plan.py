@@ -48,7 +48,7 @@ REASONS: Mapping[Reason, str] = {
 
 
 class BackfillRefusedError(FrazilError):
-    """A topic was recreated or cut, so the ledger does not say which of its present records have landed.
+    """A topic was recreated or cut, so the ledger does not show which of its present records have landed.
 
     Safe: Nothing was changed.
     Next: `frazil reset-offsets S --to WHERE`, which reads the records again
@@ -185,7 +185,7 @@ def refuse_unfit(spec: StreamSpec, catalog: Catalog) -> Stamp:
     newest = coordinator_stamp(spec, catalog)
     if newest is None:
         raise FrazilError(
-            f"stream {spec.stream} has never run, so nobody knows which records it will read itself.",
+            f"stream {spec.stream} has never run, so it is unknown which records it will read itself.",
             fix=f"frazil run {spec.stream}, or source.start in its file",
         )
     if newest.parked:
@@ -283,7 +283,7 @@ def _refuse_other_logs(spec: StreamSpec, rows: list[LedgerRow], asked: Mapping[T
         if row.answer in ("recreated_topic", "cut_topic", "retired") and (row.partition.topic or "") in topics | {""}:
             raise BackfillRefusedError(
                 f"stream {spec.stream}: topic {row.partition.topic} was recreated or cut, so its offsets are of two "
-                "logs, and the ledger cannot tell what of the present one has landed. Nothing was changed.",
+                "logs, and the ledger does not show what has landed of the present one. Nothing was changed.",
                 fix=f"frazil reset-offsets {spec.stream} --to WHERE, which reads the records again",
             )
 

@@ -27,7 +27,7 @@ def report_markdown(document: Mapping[str, Any]) -> str:
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     connectors, workers = document["connectors"], document["workers"]
     yield from ("# Import from Kafka Connect", "")
-    yield from ("Every key stands here once. `import-report.json` has the same facts.", "")
+    yield from ("Every key is here once. `import-report.json` has the same facts.", "")
     yield from ("| connector | outcome | streams | " + " | ".join(title.lower() for title in TITLES.values()) + " |",)
     yield "|---|---|---|" + "---:|" * len(TITLES)
     for one in connectors:

@@ -181,9 +181,9 @@ def _doubt(facts: ControlFacts, table: TableFacts, file: AnnouncedFile) -> tuple
     if misfit := table.misfits.get(file.path):
         return misfit, False
     if not table.floor.knows(file.control_partition):
-        return "may have been committed: the snapshots that tell have expired", False
+        return "may have been committed: the snapshots that would show it have expired", False
     if table.floor.elsewhere:
         return "were taken out by a rollback, or the table was replaced", True
     if file.control_offset < facts.coordinator.get(file.control_partition, 0):
-        return "were passed over by the sink's coordinator: it holds them for committed, and no snapshot has them", True
+        return "were passed over by the sink's coordinator: it counts them as committed, and no snapshot has them", True
     return None

@@ -149,7 +149,7 @@ def read_control_topic(
     if log is None:
         raise TakeoverRefusedError(
             f"Kafka has no topic {sink.control_topic}, the control topic of connector {sink.name}.",
-            fix="name it with --control-topic, as iceberg.control.topic of the connector says",
+            fix="name it with --control-topic, as in iceberg.control.topic of the connector",
         )
     cleanup_policy = kafka.cleanup_policy(sink.control_topic)
     _refuse_compaction(sink, cleanup_policy)

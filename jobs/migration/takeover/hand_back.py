@@ -177,7 +177,7 @@ def _refuse_elsewhere(offsets: StreamOffsets, kafka: SinkKafka, sink: Sink | Non
     for partition, kept in sorted(offsets.kept.items()):
         if not kept.start <= positions[partition] <= kept.end:
             raise TakeoverRefusedError(
-                f"stream {stream} stands at {positions[partition]} in {partition}, of which Kafka keeps {kept}.",
+                f"stream {stream} is at {positions[partition]} in {partition}, of which Kafka keeps {kept}.",
                 fix=f"frazil run {stream}, whose message names the answer",
             )
     if sink is None:
@@ -186,8 +186,8 @@ def _refuse_elsewhere(offsets: StreamOffsets, kafka: SinkKafka, sink: Sink | Non
     for partition, at in sorted(kafka.committed(group, sorted(positions)).items()):
         if at > positions[partition]:
             raise TakeoverRefusedError(
-                f"group {group} stands at {at} in {partition}, and stream {stream} at {positions[partition]}: the sink "
-                "has gone on by itself, and would land records twice if it were set back.",
+                f"group {group} is at {at} in {partition}, and stream {stream} at {positions[partition]}: the sink "
+                "has continued by itself, and would land records twice if it were set back.",
                 fix=f"frazil takeover {stream} --from-connect {sink.name}; if the group was moved by hand, set it back "
                 "with kafka-consumer-groups.sh --reset-offsets, then run this again",
             )

@@ -27,7 +27,7 @@ REPORT = "import-report.json"
 
 
 class UnknownSinkError(FrazilError):
-    """A connector is no Iceberg sink, or nothing says which groups and control topic it has.
+    """A connector is no Iceberg sink, or its groups and control topic are unknown.
 
     Safe: Nothing was changed.
     Next: `frazil takeover S --from-connect NAME --connect URL`
@@ -134,8 +134,7 @@ def sink_of_config(name: str, config: Mapping[str, str]) -> Sink:
     generation = _generation(class_)
     if generation is None:
         raise UnknownSinkError(
-            f"connector {name} is {class_ or 'of no class'}, and no Iceberg sink: frazil does not know where its "
-            "position stands.",
+            f"connector {name} is {class_ or 'of no class'}, and no Iceberg sink: frazil cannot find its position.",
             fix="end the connector, and write its offsets in source.start.offsets of the stream's file",
         )
     branches = {

@@ -35,7 +35,7 @@ _NAMED = 10
 
 
 def stands_at(spec: StreamSpec, sink: Sink, catalog: Catalog, start: Positions, *, restarted: bool = False) -> bool:
-    """Whether the stream stands at these offsets already.
+    """Whether the stream is at these offsets already.
 
     Args:
         restarted: Whether the sink has committed since the stream took over from it.
@@ -83,16 +83,16 @@ def _position_elsewhere(
     go_on = f"frazil {'start' if spec.continuous else 'run'} {stream}"
     passes = f"frazil reset-offsets {stream} --to {explicit_offsets(furthest)}"
     if taken:
-        ahead = f" Group {group} stands further on." if furthest != position else ""
+        ahead = f" Group {group} is further on." if furthest != position else ""
         return TakeoverRefusedError(
-            f"stream {stream} has taken over from connector {sink.name} already. It has landed records since, and "
-            f"stands at {where}.{ahead}",
+            f"stream {stream} has taken over from connector {sink.name} already. It has landed records since, and is "
+            f"at {where}.{ahead}",
             fix=f"{go_on}, which goes on there; frazil audit {stream} checks what it has landed"
             + (f"; only if the tables have what lies below the group's offsets: {passes}" if ahead else ""),
         )
     return TakeoverRefusedError(
-        f"stream {stream} has landed records itself and stands at {where}; the sink's group stands elsewhere. Starting "
-        "at the group's offsets would land records twice, or pass over some.",
+        f"stream {stream} has landed records itself and is at {where}; the sink's group is elsewhere. Starting at the "
+        "group's offsets would land records twice, or skip some.",
         fix=f"if the tables have what lies below the group's offsets: {passes}"
         if furthest != position
         else f"{go_on}, which goes on there; if records between the group's offsets and the stream's first one are "
@@ -170,7 +170,7 @@ def stamp_start(
         if any(newest.position.get(partition, 0) != offset for partition, offset in start.items()):
             raise TakeoverRefusedError(
                 f"stream {spec.stream} was started at other offsets while it took over.",
-                fix="run this again, which looks anew",
+                fix="run this again, which looks again",
             )
         previous = takeover_record(stream.anchor.table.metadata, spec.stream)
         record = record_of(sink, time.time(), by, answers_since(previous, sink), floor)

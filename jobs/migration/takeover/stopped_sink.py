@@ -32,7 +32,7 @@ def connector_obstacle(sink: Sink, worker: ConnectWorker | None) -> TakeoverRefu
     state = worker.state(sink.name) if worker else None
     if state is None or state.stopped:
         return None
-    paused = " A paused connector goes on writing what its tasks hold." if state.connector == "PAUSED" else ""
+    paused = " A paused connector goes on writing the records in its tasks." if state.connector == "PAUSED" else ""
     return TakeoverRefusedError(
         f"connector {sink.name} is {state}, and may still commit.{paused}",
         fix="the same command with --stop-connector; or stop the connector (PUT /connectors/NAME/stop)",
@@ -86,7 +86,7 @@ def wait_until_stopped(
             if control is None or not control.undecided:
                 return
             obstacle = TakeoverRefusedError(
-                f"control topic {topic} holds an open transaction, as a worker leaves it that is killed.",
+                f"control topic {topic} has an open transaction, which a killed worker leaves behind.",
                 fix="run this again in a minute: Kafka ends it after the worker's transaction.timeout.ms",
             )
             on_wait("Kafka to end the transaction of a worker")

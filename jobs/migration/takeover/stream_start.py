@@ -81,8 +81,8 @@ def plan_partitions(
         starts.append(PartitionStart(partition, offset, announced, kept, kept.start if offset is None else offset))
     if differences and not trust_group:
         raise TakeoverRefusedError(
-            f"the offsets of group {group} are not those that {sink.control_topic} says: "
-            f"{'; '.join(differences[:_NAMED])}. Somebody has reset one of them.",
+            f"the offsets of group {group} are not those in {sink.control_topic}: {'; '.join(differences[:_NAMED])}. "
+            "Somebody has reset one of them.",
             fix=f"{ONE_COMMIT}; if the group was reset on purpose, --trust-group starts at its offsets",
         )
     return tuple(starts)
@@ -108,20 +108,20 @@ def _refuse_lost(group: str, partition: TopicPartition, offset: int, kept: Offse
     """
     if offset > kept.end:
         raise TakeoverRefusedError(
-            f"group {group} stands at {offset} in {partition}, which ends at {kept.end}: the topic was recreated, or "
-            "it is on other brokers.",
+            f"group {group} is at {offset} in {partition}, which ends at {kept.end}: the topic was recreated, or it "
+            "is on other brokers.",
             fix="check that the stream reads the sink's topic; if it was recreated, let the sink commit once",
         )
     if offset > decided_end:
         raise TakeoverRefusedError(
-            f"group {group} stands at {offset} in {partition}, where a transaction is open from {decided_end} on: the "
+            f"group {group} is at {offset} in {partition}, where a transaction is open from {decided_end} on: the "
             "sink has read records of which it is not decided whether they count.",
             fix="run this again once the transaction has ended",
         )
     if offset < kept.start:
         raise TakeoverRefusedError(
-            f"group {group} stands at {offset} in {partition}, of which Kafka keeps {kept}: records were removed "
-            "before the sink had read them.",
-            fix=f"if they may be lost, set the group to {kept.start} there (kafka-consumer-groups.sh --reset-offsets), "
-            "and run this again with --trust-group",
+            f"group {group} is at {offset} in {partition}, of which Kafka keeps {kept}: records were removed before "
+            "the sink had read them.",
+            fix=f"if you can do without them, set the group to {kept.start} there (kafka-consumer-groups.sh "
+            "--reset-offsets), and run this again with --trust-group",
         )

@@ -45,7 +45,7 @@ def read_table_facts(name: str, table: Table | None, sink: Sink, facts: ControlF
         if misfit := misfit_of(file.fields, metadata):
             misfits[file.path] = misfit
         elif not table.io.new_input(file.path).exists():
-            misfits[file.path] = "are gone from the store"
+            misfits[file.path] = "are missing in the store"
     return TableFacts(name, True, str(metadata.table_uuid), floor, frozenset(live), misfits)
 
 
@@ -92,7 +92,7 @@ def _refuse_misfits(completion: TableCompletion, metadata: TableMetadata) -> Non
             raise TakeoverRefusedError(
                 f"table {completion.table} was changed while the takeover looked: the sink's file {file.path} "
                 f"{misfit or 'was written for another table of that name'}.",
-                fix="run this again, which looks anew",
+                fix="run this again, which looks again",
             )
 
 

@@ -117,5 +117,5 @@ def _refuse_started_sink(kafka: SinkKafka, plan: TakeoverPlan, request: Takeover
         return
     raise TakeoverRefusedError(
         f"connector {sink.name} was started while stream {plan.stream} took over from it. Nothing was landed.",
-        fix="stop the connector, see that nobody starts it, then run this again",
+        fix="stop the connector, keep it stopped, then run this again",
     )

@@ -79,7 +79,7 @@ class TakeoverPlan:
         notes: Sentences that an operator should read.
         obstacle: Why it cannot be done now; None if it can.
         passing: The obstacle passes by itself if the sink's tasks have ended: Kafka forgets their memberships.
-        position_set: The stream stands at these offsets already.
+        position_set: The stream is at these offsets already.
         restarted: The sink has committed since the stream took over from it.
         tags: Name of the tag on the sink's last snapshot, by table.
     """
@@ -188,7 +188,7 @@ def plan_in_catalog(
         more = f" and {len(both) - _NAMED} more" if len(both) > _NAMED else ""
         notes.append(
             f"Connector {sink.name} has committed since stream {spec.stream} took over from it. Records from the "
-            f"connector's former end up to {ends}{more} stand twice, as both have landed them."
+            f"connector's former end up to {ends}{more} exist twice, because both have landed them."
         )
     return TakeoverPlan(
         *(spec.stream, sink, partitions, completions, facts.log.end, tuple(notes), obstacle, running is None),
@@ -267,7 +267,7 @@ def _notes(
             "stream stops the stream."
         )
     if not with_worker:
-        yield "The worker was not asked (--connect URL): see that nobody starts the connector again."
+        yield "The worker was not asked (--connect URL): keep the connector stopped."
     if facts.cleanup_policy is None:
         yield (
             f"The user may not read the settings of control topic {sink.control_topic}: see that its cleanup.policy is "

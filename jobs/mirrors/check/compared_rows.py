@@ -132,7 +132,7 @@ class SourceTable:
                     why = "has a null in it" if None in texts else "has several rows"
                     raise FrazilError(
                         f"The source's table {self._table} cannot be compared by the mirror's key: {texts} {why}.",
-                        fix="let the connector give the records a key that tells rows apart (message.key.columns)",
+                        fix="let the connector give the records a key that identifies rows (message.key.columns)",
                     )
                 seen.add(tuple(texts))
                 yield tuple(texts), SourceRow(version, columns)
@@ -218,7 +218,7 @@ def _sentence(name: str, settings: SourceSettings, table: str, problem: psycopg.
             fix = f"name the primary, not a standby, in sources.{name}.url of {SETTINGS_FILE}"
         case errors.LockNotAvailable():
             said += f", within {format_duration(settings.timeout)} (sources.{name}.timeout)"
-            fix = "try again when what holds the table, such as ALTER TABLE, has ended"
+            fix = "try again when the lock on the table, such as that of ALTER TABLE, is released"
         case errors.QueryCanceled():
             longest = format_duration(settings.statement_timeout)
             said += f", after {longest} at the most (sources.{name}.statement_timeout)"

@@ -230,8 +230,8 @@ def refuse_unfit(spec: StreamSpec, mirror: Mirror, found: Fitting, metadata: Tab
         # A table without a stamp may be anybody's, and its name in the file mistyped.
         ours = property_key(mirror_id(spec.stream, mirror.table)) in metadata.properties
         fix = (
-            f"alter table {mirror.table} so that it can; or drop it, and `frazil mirror run {spec.stream}` makes it "
-            "anew from the changelog"
+            f"alter table {mirror.table} so that it can; or drop it, and `frazil mirror run {spec.stream}` rebuilds "
+            "it from the changelog"
             if ours
             else f"name another table in mirrors of streams/{spec.stream}.yaml, or alter this one so that it can"
         )

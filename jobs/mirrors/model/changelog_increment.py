@@ -108,7 +108,7 @@ def refuse_moved(metadata: TableMetadata, stream: str, mirror: str, position: Mi
         ChangelogMovedError: The changelog does not continue the position, or that cannot be shown.
     """
     fix = (
-        f"`frazil mirror rebuild {stream} --table {mirror}`, which makes the mirror anew of what the changelog has now"
+        f"`frazil mirror rebuild {stream} --table {mirror}`, which rebuilds the mirror from what the changelog has now"
     )
     if str(metadata.table_uuid) != position.changelog:
         raise ChangelogMovedError(

@@ -33,7 +33,7 @@ def _change(offset: int, partition: TopicPartition, what: str = "change") -> str
 
 
 class RestoredSourceError(MirrorStopped):
-    """The source has gone back: later changes have lower positions, as after a restore from a backup.
+    """The source was restored: later changes have lower positions, as after a restore from a backup.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: `frazil mirror accept S --new-generation --at TOPIC:PARTITION:OFFSET` starts a new source timeline
@@ -63,16 +63,16 @@ class RestoredSourceError(MirrorStopped):
         where = f"stream {stream}: {_change(offset, partition)}"
         went = (
             f"{where} happened later than the ones before it, but its position in the source is lower: {position} "
-            f"after {greatest}. The source was restored, or its log begins anew."
+            f"after {greatest}. The source was restored, or its log starts again."
             if timed
             else f"{where} has a lower position in the source than one before it: {position} after {greatest}. It was "
-            "sent twice, or the source was restored; which of them cannot be told, as the time is not known of it or "
-            "of all before it (_change_at)."
+            "sent twice, or the source was restored. Which one is unknown, because it, or an earlier change, "
+            "has no time (_change_at)."
         )
         super().__init__(
-            f"{went} If it is a row of a snapshot, the connector may only have read the table anew: by an ad-hoc "
-            "snapshot of the type blocking, or as its own offsets were lost. Positions before and after it cannot be "
-            "compared, so the mirror stops.",
+            f"{went} If it is a row of a snapshot, the connector may only have read the table again: by an ad-hoc "
+            "snapshot of the type blocking, or because its own offsets were lost. Positions before and after it "
+            "cannot be compared, so the mirror stops.",
             fix=f"frazil mirror accept {stream} --new-generation {places}",
         )
         self.offset: int = offset
@@ -92,7 +92,7 @@ class TooManyGenerationsError(MirrorStopped):
     def __init__(self, stream: str, lineages: Sequence[str]) -> None:
         """`lineages`: Names of the newest lineages."""
         super().__init__(
-            f"stream {stream}: positions have begun anew more than {LAST_GENERATION:,} times, by turns of "
+            f"stream {stream}: positions have started again more than {LAST_GENERATION:,} times, by turns of "
             f"{', '.join(lineages)} (_change_lineage): several servers write to the log that the connector reads, or "
             "several connectors to one topic. The order of changes (_change_order) has no number left, so the mirror "
             "stops.",
@@ -112,8 +112,8 @@ class AnotherLogError(MirrorStopped):
         """`said`: What happened to the topic. `sequence`: Sequence number of the snapshot with an operator's answer."""
         answered = f", as was answered in its snapshot with sequence number {sequence}" if sequence is not None else ""
         super().__init__(
-            f"stream {stream}: topic {topic} of changelog {changelog} {said}{answered}. Offsets begin anew there, and "
-            f"mirror {mirror} needs them to tell later changes from earlier ones. So it stops.",
+            f"stream {stream}: topic {topic} of changelog {changelog} {said}{answered}. Offsets start again there, "
+            f"and mirror {mirror} needs them to order the changes. So it stops.",
             fix=ANOTHER_CHANGELOG.format(stream=stream),
         )
 
@@ -153,7 +153,7 @@ class NullKeyError(MirrorStopped):
 
 
 class SharedTruncateError(MirrorStopped):
-    """A topic's table was truncated, and the changelog has changes of other topics: rows do not say their topic.
+    """A topic's table was truncated, and the changelog has changes of other topics: rows do not name their topic.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: route each topic to its own changelog, or drop truncates with a `where` step; then land a new snapshot of the
@@ -183,7 +183,7 @@ class UnorderedTruncateError(MirrorStopped):
             f"stream {stream}: {_change(offset, partition, 'truncate')} has no position in the source, and the topic "
             "has more than one partition. Which changes of the others came before it is not known, so the mirror "
             "stops.",
-            fix=f"let the connector tell positions, or name a column: changes.order_by of streams/{stream}.yaml",
+            fix=f"let the connector send positions, or name a column: changes.order_by of streams/{stream}.yaml",
         )
 
 
@@ -236,14 +236,14 @@ class UnknownGenerationError(MirrorStopped):
     def __init__(self, stream: str, partition: TopicPartition, first: int, late: tuple[str, int] | None = None) -> None:
         """`first`: First offset with a known timeline. `late`: Kind and offset of the change that came late."""
         what = (
-            "changes from there are needed: they have come late, or rows are folded again or compared"
+            "changes from there are needed: they have come late, or rows are merged again or compared"
             if late is None
             else f"a {late[0]} from there has come late, at offset {late[1]}"
         )
         super().__init__(
-            f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have begun anew "
-            f"at offset {first} or before, and {what}. The mirror does not know any more what they are older than, so "
-            "it stops.",
+            f"stream {stream}: positions of topic {partition.topic}, partition {partition.partition}, have started "
+            f"again at offset {first} or before, and {what}. The mirror no longer knows the order of those changes, "
+            "so it stops.",
             fix=f"frazil mirror rebuild {stream}, which reads all changes; where some have expired, or to compare, "
             "land a new snapshot of the source in another changelog, and make another mirror of that",
         )
@@ -261,9 +261,9 @@ class MovedValuesError(MirrorStopped):
         """`example`: Key of one such row."""
         key = ", ".join(f"{name} = {value}" for name, value in example.items())
         super().__init__(
-            f"stream {stream}: {count:,} values of rows whose key changed were not sent with the new key, for instance "
-            f"of the row with {key}, and not all changes of the former keys are there: they are still to come in "
-            "another partition, are dead letters, or have expired. So the mirror stops.",
+            f"stream {stream}: {count:,} values of rows whose key changed were not sent with the new key, for "
+            f"instance of the row with {key}, and some changes of the former keys are missing: they are still to come "
+            "in another partition, are dead letters, or have expired. So the mirror stops.",
             fix=f"frazil mirror run {stream} once they have landed (frazil letters {stream} shows dead letters). If "
             "they never do, let the connector take a snapshot of the rows (an incremental one, by a signal), then "
             f"the same; or frazil mirror rebuild {stream} --incomplete, which leaves such values null",
@@ -294,8 +294,8 @@ class KeylessChangelogError(FrazilError):
 
     def __init__(self, stream: str, mirror: str, changelog: str) -> None:
         super().__init__(
-            f"stream {stream}: changelog {changelog} has no column _change_key, so nothing says which columns tell the "
-            f"rows of mirror {mirror} apart. The changelog lands all the same; only this mirror is not made.",
+            f"stream {stream}: changelog {changelog} has no column _change_key, so the columns that identify the rows "
+            f"of mirror {mirror} are unknown. The changelog lands all the same; only this mirror is not made.",
             fix=f"name them in mirrors: key of streams/{stream}.yaml, or decode the records' keys: decode.key.into: "
             "_change_key. If records have no keys, as of a table without a primary key, let the connector give them "
             "some (message.key.columns), for a new changelog",
@@ -319,7 +319,7 @@ class ExpiredChangesError(FrazilError):
 
 
 class MissedChangesError(FrazilError):
-    """Changes have expired that a mirror has not merged, because it was not in the stream's file then.
+    """Changes have expired that a mirror has not merged, because the mirror was not in the stream's file then.
 
     Safe: The mirror stays as it is and can be read, and the changelog goes on.
     Next: land a new snapshot of the source, then `frazil mirror rebuild S --table MIRROR --incomplete`
@@ -346,7 +346,8 @@ class StaleExpiryError(FrazilError):
         super().__init__(
             f"stream {stream}: changelog {changelog} has {partition} up to offset {position:,}, and its property "
             f"frazil.changes-expired says that changes before {since:,} have expired: it was moved back to before "
-            "that, or offsets have begun anew, or are read again. What comes there now would be taken for those.",
+            "that, or offsets have started again, or are read again. New changes there would be taken for the "
+            "expired ones.",
             fix="where they are read again, by frazil reset-offsets, wait until the stream is past that. Else bring "
             "the changelog's snapshots back, or let the source take a new snapshot in another one",
         )

@@ -148,7 +148,7 @@ def mirrored(stamp: Stamp | None, stream: str, table: str) -> MirrorStamp | None
             table,
             property_key(stamp.stream),
             problem,
-            f"the mirror is made anew from its changelog by `frazil mirror rebuild {stream} --table {table}`",
+            f"rebuild the mirror from its changelog with `frazil mirror rebuild {stream} --table {table}`",
         ) from problem
 
 
@@ -201,14 +201,14 @@ def refuse_other_rows(spec: StreamSpec, mirror: Mirror, known: MirrorStamp | Non
             continue
         file = f"streams/{spec.stream}.yaml"
         anew = (
-            f"name another table for it in mirrors of {file}; or put the file back. The columns of a key are required, "
-            "and a table that is there does not get others"
+            f"name another table for it in mirrors of {file}; or put the file back. The columns of a key are "
+            "required, and an existing table does not get others"
             if name == "key"
-            else f"`frazil mirror rebuild {spec.stream} --table {mirror.table}` makes it anew; or put the file back"
+            else f"`frazil mirror rebuild {spec.stream} --table {mirror.table}` rebuilds it; or put the file back"
         )
         raise FrazilError(
-            f"stream {spec.stream}: mirror {mirror.table} was made with {name} {before or 'none'}, and its file "
-            f"says {now or 'none'}.",
+            f"stream {spec.stream}: mirror {mirror.table} was made with {name} {before or 'none'}, and its file has "
+            f"{now or 'none'}.",
             fix=anew,
         )
 

@@ -83,9 +83,9 @@ class MirrorSession:
             self.lock.verify()
         except FrazilError as problem:
             raise CommitRefusedError(
-                f"stream {self.spec.stream}: the lock under which merges and maintenance of mirror {self.mirror.table} "
-                "take turns was lost while a merge was made: it ran out, somebody took it, or the state folder cannot "
-                "be written. Nothing was published.",
+                f"stream {self.spec.stream}: the lock for merges and maintenance of mirror {self.mirror.table} was "
+                "lost during a merge: it ran out, somebody took it, or the state folder cannot be written. Nothing "
+                "was published.",
                 fix=f"frazil mirror run {self.spec.stream}",
             ) from problem
 
@@ -216,7 +216,7 @@ def mirror_session(
 def mirror_rolled_back(spec: StreamSpec, mirror: Mirror) -> RolledBackError:
     """Return the error for a mirror that was rolled back to before its last merge."""
     return RolledBackError(
-        f"stream {spec.stream}: mirror {mirror.table} was moved back to before its last merge, or replaced: what its "
-        "stamp says is not what it has.",
+        f"stream {spec.stream}: mirror {mirror.table} was moved back to before its last merge, or replaced: its stamp "
+        "does not match its content.",
         fix=f"bring its snapshots back, or `frazil mirror rebuild {spec.stream} --table {mirror.table}`",
     )

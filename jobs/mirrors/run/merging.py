@@ -134,7 +134,7 @@ def merge_new(
         former = known or former_stamp(target.history().newest, changelog)
         changed_topics.refuse_recreated_topics(spec, mirror, changelog, former, found.files)
         if anew and found.why:
-            found = replace(found, why="it is made anew")
+            found = replace(found, why="it is rebuilt")
         if found.until is None:
             return Merged(None, found, None, known)
         if known is not None and known.state.waiting:
@@ -160,7 +160,7 @@ def merge_new(
         session.claim(newest)
         if target.newest is not None and target.newest.mirror != (newest.mirror if newest is not None else {}):
             # A process whose lease this one does not see has merged since. After the claim nobody else can.
-            log.info("mirror %s: another process has merged before it was claimed; it is merged anew", mirror.table)
+            log.info("mirror %s: another process has merged before it was claimed; it is merged again", mirror.table)
             continue
         base = target.snapshot_id
         assert base is not None, "it is claimed"
@@ -211,7 +211,7 @@ def merge_new(
                 if found.files
                 else Merged(None, found, None, stamp)
             )
-        log.info("mirror %s: main moved while attempt %s was made; it is merged anew", mirror.table, branch)
+        log.info("mirror %s: main moved during attempt %s; it is merged again", mirror.table, branch)
         _drop(session, branch)
     raise CommitRefusedError(
         f"stream {spec.stream}: others have committed to mirror {mirror.table} each of {ATTEMPTS} times while a merge "
@@ -235,7 +235,7 @@ def load_changelog(catalog: Catalog, spec: StreamSpec) -> Table:
         return catalog.load_table(spec.table.name)
     except NoSuchTableError:
         raise FrazilError(
-            f"stream {spec.stream}: changelog {spec.table.name} is not there yet.", fix=f"frazil run {spec.stream}"
+            f"stream {spec.stream}: changelog {spec.table.name} does not exist yet.", fix=f"frazil run {spec.stream}"
         ) from None
 
 
@@ -268,7 +268,7 @@ def _newest_of_any(session: MirrorSession) -> Stamp | None:
         # The new stamp describes no rows, so that any other merge would read the whole changelog.
         kept = answers_alone(state_to_begin_with(past.newest))
         answer = replace(past.newest.decided(Decision("rollback_reland", removed=past.removed)), mirror=kept)
-        session.target.restamp(signed_answer(answer, session.epoch, "it is made anew from its changelog"))
+        session.target.restamp(signed_answer(answer, session.epoch, "it is rebuilt from its changelog"))
         session.claimed = True
         return session.target.newest
     return past.newest

@@ -81,7 +81,7 @@ def publish_merge(
             mirror=_told(mirror, metadata, session) if later else mirror.to_json(),
         )
         if anew:
-            stamp = replace(stamp, note="made anew from the changelog")
+            stamp = replace(stamp, note="rebuilt from the changelog")
         return Proposal(True, PublishBranch(attempt.branch, attempt.base, merged), stamp)
 
     return target.swap(propose, epoch=session.epoch, check=session.verify)

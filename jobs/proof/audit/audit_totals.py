@@ -109,11 +109,11 @@ class AuditTotals:
             self.audit.problems.append(problem)
         dead = next((table.table for table in self.audit.tables if table.target.role == "dead_letters"), "")
         if comparison.stray:
-            said = f"{comparison.stray:,} dead letters stand there that no batch put there"
+            said = f"{comparison.stray:,} dead letters exist that no batch wrote"
             self._problem("unexpected", dead, partition, range_, comparison.stray, said, comparison.strays.kept)
         if in_both:
             rows = " or ".join(table.table for table in self.audit.tables if table.target.role == "rows")
-            said = f"{in_both:,} records stand in {rows} and among the dead letters, too"
+            said = f"{in_both:,} records are both in {rows} and among the dead letters"
             self._problem("both", dead, partition, range_, in_both, said, comparison.both.kept)
 
     def _answered(self, partition: TopicPartition, range_: OffsetRange) -> bool:
@@ -144,7 +144,7 @@ class AuditTotals:
             return
         wanted = said + sum(sums)
         if present != wanted:
-            words = f"ranges without stamps of their own hold {present:,} rows, and the running totals say {wanted:,}"
+            words = f"ranges without stamps of their own have {present:,} rows, and the running totals have {wanted:,}"
             kind = "missing" if present < wanted else "unexpected"
             self.audit.problems.append(
                 AuditProblem(kind, found.table, None, None, abs(wanted - present), words, exact=False)
@@ -188,7 +188,7 @@ def compare_summaries(table: Table, found: ExpectedRows, after: int, totals: Aud
             continue
         else:
             added = int(snapshot.summary.additional_properties.get("added-records", 0))
-            sentence = f"snapshot {snapshot_id} added {added:,} rows, and its stamp says that {rows:,} were landed"
+            sentence = f"snapshot {snapshot_id} added {added:,} rows, and its stamp has {rows:,} landed"
         if added != rows:
             kind = "missing" if added < rows else "unexpected"
             partition, ranges = landed[0][0], tuple(batch.range for _, batch in landed)

@@ -154,7 +154,7 @@ def _counts_still(name: str, table: Table, checkpoint: AuditCheckpoint, found: S
     remade = last_remade(table.metadata, branch_of(table))
     if remade is not None and checkpoint.at.timestamp() * 1000 < remade.at_ms:
         # Others' earlier changes of main are on the branch since, and no newer snapshot shows them.
-        found.notes.append(f"table {name} was counted from its first batch on: its branch was remade from main since")
+        found.notes.append(f"table {name} was counted from its first batch on: its branch was rebased onto main since")
         return False
     if table.metadata.snapshot_by_id(counted_in) is None or _on_main(table.metadata, counted_in):
         return True
@@ -196,7 +196,7 @@ def _followed(
     uuid = str(metadata.table_uuid)
     if former := {row.table_uuid for row in rows} - {uuid}:
         words = "a former one is" if len(former) == 1 else f"{len(former)} former ones are"
-        found.notes.append(f"table {name} was dropped and created anew; {words} not audited")
+        found.notes.append(f"table {name} was dropped and recreated; {words} not audited")
     if problem := unanswered_rollback(name, table, found.stream):
         found.problems.append(problem)
     known = [
@@ -238,10 +238,10 @@ def _absent(
 ) -> AuditedTable:
     name = target.name
     if not was_there:
-        found.notes.append(f"table {name} is not there yet")
+        found.notes.append(f"table {name} does not exist yet")
     elif readable_table(spec, catalog, name) is None:
-        state = "may not be read" if is_there(catalog, name) else "is gone"
-        said = f"table {name} {state}; what the ledger says of it cannot be held against anything"
+        state = "may not be read" if is_there(catalog, name) else "was dropped"
+        said = f"table {name} {state}; its ranges in the ledger cannot be compared with rows"
         found.problems.append(AuditProblem("not_counted", name, None, None, 0, said))
     else:
         found.notes.append(f"table {name} was created this moment")

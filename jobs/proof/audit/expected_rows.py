@@ -261,7 +261,7 @@ class DeadLetterAgreement:
             if not second and all(each.sequence == newest for each in first):
                 pending.append(f"{failed:,} dead letters of {partition} {range_} are to be committed yet")
                 continue
-            sentence = f"{got:,} dead letters were received, where {self._sink.table} says that {failed:,} failed"
+            sentence = f"{got:,} dead letters were received, and by {self._sink.table} {failed:,} failed"
             table, off = self._dead.table, abs(failed - got)
             problems.append(AuditProblem("dead_letters", table, partition, range_, off, sentence, surplus=got > failed))
         return problems, pending

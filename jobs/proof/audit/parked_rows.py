@@ -127,7 +127,7 @@ class ParkedRows:
         return bool(self._parked or self._places)
 
     def _found(self, name: str) -> ParkedLetters:
-        assert self._letters is not None, "its places are told by it"
+        assert self._letters is not None, "it has its placeholders"
         if name not in self._known:
             first = _first_kept(self._audited.get(name))
             self._known[name] = parked_letters(self._letters, self._spec.stream, name, first)
@@ -164,7 +164,7 @@ class ParkedRows:
     def problems(self) -> Iterator[AuditProblem]:
         """Problems; notes follow."""
         for name, stamp in self._places.items():
-            assert self._letters is not None, "its places are told by it"
+            assert self._letters is not None, "it has its placeholders"
             each = self._audited.get(name)
             found = self._found(name)
             yield from self._of_letters(name, stamp.totals.read, found)
@@ -196,7 +196,7 @@ class ParkedRows:
                     allowed = np.maximum(landed, np.minimum(both, reads))
                     twice = twice[rows[twice - start] > np.maximum(allowed, 1)[twice - start]]
                 lacks = came[(rows[came - start] == 0) & (came >= audited.begins.get(place, 0))]
-                said = f"{len(twice):,} records that have waited for table {name} stand there more than once"
+                said = f"{len(twice):,} records that have waited for table {name} are there more than once"
                 yield from _problem("doubled", name, place, range_, twice, said)
                 said = f"{len(lacks):,} rows that replays brought back are not there"
                 yield from _problem("missing", name, place, range_, lacks, said)
@@ -220,10 +220,10 @@ class ParkedRows:
         return any(each.decision and each.decision.answer == "rollback_keep" for _, each in kept)
 
     def _of_letters(self, name: str, stamped: int, found: ParkedLetters) -> Iterator[AuditProblem]:
-        assert self._letters is not None, "its places are told by it"
+        assert self._letters is not None, "it has its placeholders"
         if found.total == stamped or self._letters.metadata.properties.get(EXPIRED_BEFORE):
             return
-        said = f"{found.total:,} dead letters are there of the {stamped:,} that were written for table {name}, parked"
+        said = f"{found.total:,} of the {stamped:,} dead letters that were written for suspended table {name} exist"
         off, more = abs(found.total - stamped), found.total > stamped
         yield AuditProblem(
             "dead_letters", self._spec.dead_letter_table, None, None, off, said, exact=False, surplus=more
@@ -233,11 +233,12 @@ class ParkedRows:
         if name in self._parked:
             since = datetime.fromtimestamp(self._parked[name] / 1000, UTC)
             self.notes.append(
-                f"table {name} is parked since {since:%Y-%m-%d %H:%M} UTC: {found.waiting:,} dead letters wait for it"
+                f"table {name} is suspended since {since:%Y-%m-%d %H:%M} UTC: {found.waiting:,} dead letters "
+                "wait for it"
             )
         elif found.waiting:
             self.notes.append(
-                f"{found.waiting:,} dead letters of when table {name} was parked wait: frazil replay "
+                f"{found.waiting:,} dead letters wait from when table {name} was suspended: frazil replay "
                 f"{self._spec.stream} brings them back"
             )
 

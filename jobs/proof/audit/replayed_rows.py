@@ -137,7 +137,7 @@ class DiscardedRows:
                 continue
             there = letters_of(self._letters, self._spec.stream, each.at).letters if self._letters is not None else 0
             if there != each.letters:
-                said = f"{there:,} dead letters are there of the {each.letters:,} that were written when "
+                said = f"{there:,} of the {each.letters:,} dead letters exist that were written when "
                 said += f"{each.by} discarded rows at {each.at:%Y-%m-%d %H:%M:%S} UTC"
                 off, more = abs(there - each.letters), there > each.letters
                 yield AuditProblem("dead_letters", dead, None, None, off, said, exact=False, surplus=more)
@@ -154,8 +154,8 @@ class DiscardedRows:
             rows, letters = sum(each.rows for each in done), sum(each.letters or 0 for each in done)
             how = "in one discard" if len(done) == 1 else f"in {len(done):,} discards"
             yield (
-                f"{rows:,} of the rows that were landed were discarded {how}: they are {letters:,} dead letters "
-                f"besides, and main of {self._spec.table.name} has none of them but those that came back"
+                f"{rows:,} of the landed rows were discarded {how}: they are {letters:,} more dead letters, and main "
+                f"of {self._spec.table.name} has only those that came back"
             )
 
 
@@ -185,7 +185,7 @@ class ReplayedRows:
         if landed > known:
             self.pending = "a replay is under way, or was killed: `frazil replay` finishes it"
         elif landed < known:
-            self.pending = f"a replay landed letters while {self._sink} was read"
+            self.pending = f"a replay landed dead letters while {self._sink} was read"
         columns, own = {column.name for column in dead_letters.schema().columns}, of_failed_records(dead_letters)
         back = And(own, EqualTo("state", "replayed"))
         if "state" in columns:

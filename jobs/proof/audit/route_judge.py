@@ -182,9 +182,9 @@ def _doubt(names: Collection[str], schema: Schema, former: Sequence[Schema]) -> 
         for path, field in columns:
             before = types.get(field.field_id)
             if before is None:
-                return Unprovable(f"the table's column {path}, by which they are routed, is newer than some rows")
+                return Unprovable(f"the table's column {path}, which the route needs, is newer than some rows")
             if isinstance(field.field_type, DoubleType) and isinstance(before, FloatType):
-                return Unprovable(f"the table's column {path}, by which they are routed, was float and is double")
+                return Unprovable(f"the table's column {path}, which the route needs, was float and is double")
     return None
 
 
@@ -204,7 +204,7 @@ def _by_part(spec: StreamSpec, route: Route, table: str, schema: Schema) -> Rout
             return Unprovable(_OTHER_TOPIC)
         path = (spec.kafka_columns.topic or "topic",)
     if not _has(schema, path):
-        return Unprovable(f"the table has no column {'.'.join(path)}, by which they are routed")
+        return Unprovable(f"the table has no column {'.'.join(path)}, which the route needs")
 
     def values(rows: pa.RecordBatch) -> tuple[pa.Array, list[int]]:
         column = rows.column(path[0])
@@ -221,21 +221,21 @@ def _by_expression(spec: StreamSpec, route: Route, table: str, schema: Schema) -
     try:
         columns = _columns_of(spec, schema)
         if compiled(text, columns).needs_batch_time:
-            return Unprovable("they are routed by the time of their batch, which rows do not keep")
+            return Unprovable("the route needs the time of the batch, which rows do not keep")
         asked = set(compiled(text, columns).columns)
     except (FrazilError, StepProblem, TransformProblem):
         if spec.tables_follow:
-            return Unprovable("the table does not have the columns of the expression by which they are routed")
-        return Unprovable("this version does not read the expression by which they are routed")
+            return Unprovable("the table does not have the columns of the route's expression")
+        return Unprovable("this version does not read the route's expression")
     fields = [each for each in columns.fields if each.name in asked]
     parts = {name: FRAME_PARTS[name] for name in asked - {each.name for each in fields}}
     kept = {part: getattr(spec.kafka_columns, part) for part in parts.values()}
     if "topic" in kept and _changes_topics(spec):
         return Unprovable(_OTHER_TOPIC)
     if lost := sorted(part for part, name in kept.items() if name is None or not _has(schema, (name,))):
-        return Unprovable(f"the table does not keep what they are routed by: the record's {' and '.join(lost)}")
+        return Unprovable(f"the table does not keep what the route needs: the record's {' and '.join(lost)}")
     if gone := [each.name for each in fields if not _has(schema, (each.name,))]:
-        return Unprovable(f"the table has no column {gone[0]}, by which they are routed")
+        return Unprovable(f"the table has no column {gone[0]}, which the route needs")
     # Arrow counts no rows without a column.
     read = Columns.of(fields or [NestedField(1, "row", IntegerType(), required=False)])
     expression = compiled(text, read)

@@ -233,7 +233,7 @@ class _Work:
         except Exception as problem:
             raise FrazilError(
                 f"the rows of table {target.name} cannot be read: {type(problem).__name__}: {problem}",
-                fix="run it again; if it says the same, look at who else writes to the table, and how",
+                fix="run it again; if the result is the same, look at who else writes to the table, and how",
             ) from problem
 
     def _judge(self, config: str, target: TargetSpec, table: Table) -> RouteJudge | Unprovable:

@@ -254,13 +254,13 @@ def sentence(fate: RecordFate, landing: Passage | None, position: int | None, fi
         case "dead_letter":
             return "became a dead letter, which was deleted since" if fate.deleted else "is a dead letter"
         case "parked":
-            return "is in no table yet: dead letters keep it for those that are parked, or were"
+            return "is in no table yet: it is a dead letter for a table that is or was suspended"
         case "tombstone":
             return "is a tombstone: a record without a value, which becomes no row"
         case "filtered":
             return "was filtered out"
         case "no_record":
-            return "is no record: a mark of a transaction, or one that was aborted or compacted away"
+            return "is no record: a transaction marker, or a record that was aborted or compacted"
         case "undecided":
             words = {"tombstone": "a tombstone", "filtered": "filtered out", "no_record": "no record at all"}
             words |= {"row": "a row", "dead_letter": "a dead letter"}

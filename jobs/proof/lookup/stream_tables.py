@@ -217,7 +217,7 @@ class StreamTables:
         """
         found = next((each for each in self.every if each.target.name == self.asked), None)
         if found is None:
-            raise FrazilError(f"table {self.asked} is not there yet.", fix=f"frazil run {self.spec.stream}")
+            raise FrazilError(f"table {self.asked} does not exist yet.", fix=f"frazil run {self.spec.stream}")
         return found
 
     def with_snapshot(self, snapshot_id: int) -> LookedAt | None:
@@ -279,7 +279,7 @@ def load_stream_tables(
     sink = loaded.get(spec.table.name)
     if sink is None:
         raise FrazilError(
-            f"table {spec.table.name} of stream {spec.stream} is not there yet.", fix=f"frazil run {spec.stream}"
+            f"table {spec.table.name} of stream {spec.stream} does not exist yet.", fix=f"frazil run {spec.stream}"
         )
     others = [each for each in loaded.values() if each.target.role == "rows" and each is not sink]
     others += _former_tables(spec, catalog, sink, {each.uuid for each in loaded.values()})

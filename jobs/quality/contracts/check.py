@@ -291,7 +291,7 @@ class Check:
         if self.only:
             return "only some expectations of the contract were asked for"
         if self.rows.scope == "condition":
-            return "only rows of which a condition holds were asked for"
+            return "only rows that meet a condition were selected"
         if problems := [each.name for each in result.outcomes if each.problem is not None]:
             return f"{problems[0]} could not be evaluated"
         return ""

@@ -100,7 +100,7 @@ class TableCheck:
     def extent(self) -> str:
         """Extent of the checked rows, as a sentence."""
         if self.found is None:
-            return f"Table {self.table} is not there yet."
+            return f"Table {self.table} does not exist yet."
         if self.found.head is None:
             return f"Table {self.table} has no rows yet."
         if self.asked.scope == "condition":

@@ -156,8 +156,8 @@ def _behind_remake(metadata: TableMetadata, stream: str, branch: str, own: int, 
         return None
     return Break(
         stream,
-        f"branch {branch} does not have the snapshots with which it was remade (sequence numbers {remade.first} to "
-        f"{remade.last}): it was moved back behind that.",
+        f"branch {branch} does not have the snapshots of its rebase (sequence numbers {remade.first} to "
+        f"{remade.last}): it was moved back to an earlier one.",
         leave_out=max(numbers[0], remade.last),
         again=None,
     )
@@ -249,8 +249,8 @@ def _refuse_before_remake(metadata: TableMetadata, stream: str, branch: str, alo
     ):
         return
     raise UnpublishableError(
-        f"stream {stream}: main was moved back to before snapshot {remade.base}, from which branch {branch} was "
-        "remade. What was published before that stands in the branch as main had it, and cannot be published again. "
+        f"stream {stream}: main was moved back to before snapshot {remade.base}, onto which branch {branch} was "
+        "rebased. The branch has the earlier publications only as main had them, so they cannot be published again. "
         "Nothing was decided.",
         fix=f"in Spark: CALL system.set_current_snapshot('<table>', {remade.base}), which brings it back; or `frazil "
         f"publish {stream} --after-rollback leave-out` with --reason TEXT, and copy by hand what main lacks",

@@ -70,10 +70,10 @@ def refuse_undiscardable(spec: StreamSpec, table: Table) -> None:
     refuse_without_gate(spec)
     if not spec.kafka_columns.locate_rows_of(table.schema()):
         raise FrazilError(
-            f"stream {spec.stream}: the rows of table {spec.table.name} do not say which records they are of, so no "
-            "dead letters can be made of them.",
+            f"stream {spec.stream}: the rows of table {spec.table.name} do not name their records, so they cannot "
+            "become dead letters.",
             fix=f"`frazil release {spec.stream}`, and delete from main what must go; with table.kafka_columns later "
-            "rows say it",
+            "rows name them",
         )
 
 
@@ -102,11 +102,11 @@ def decision(
         if snapshot is None or through not in found.snapshots:
             named = ", ".join(map(str, found.snapshots[:5]))
             raise FrazilError(
-                f"stream {spec.stream}: snapshot {through} brought no rows of what is held.",
+                f"stream {spec.stream}: snapshot {through} brought no quarantined rows.",
                 fix=f"name one of the {len(found.snapshots):,} that did, such as {named}",
             )
         found = interval_of(spec, table, newest, snapshot.sequence_number or 0)
-        assert found is not None, "the branch is there"
+        assert found is not None, "the branch exists"
     until = found.until
     return Discard("", branch, found.after, until, found.rows, found.ranges, at, by, why, held.reasons), found
 

@@ -175,8 +175,8 @@ class DiscardedLetters:
         if any(each.null_count for each in columns[:3]):
             named = ", ".join(kafka.coordinates)
             raise FrazilError(
-                f"stream {self.spec.stream}: rows of what is held do not say which records they are of: {named} are "
-                f"null. Nothing was discarded.",
+                f"stream {self.spec.stream}: quarantined rows do not name their records: {named} are null. Nothing "
+                "was discarded.",
                 fix=f"`frazil release {self.spec.stream}`, and delete from main what must go",
             )
         kinds = [WHOLE.field(name).type for name in LETTER_COLUMNS]
@@ -203,8 +203,8 @@ class DiscardedLetters:
         kafka, table = self.spec.kafka_columns, self.table.schema()
         if said := uncarried_column(table, kafka):
             raise FrazilError(
-                f"stream {self.spec.stream}: Kafka does not have {rows.num_rows:,} records of what is held any more, "
-                f"and their rows cannot be kept as JSON: column {said}. Nothing was discarded.",
+                f"stream {self.spec.stream}: Kafka does not have {rows.num_rows:,} records of quarantined rows any "
+                f"more, and the rows cannot be kept as JSON: column {said}. Nothing was discarded.",
                 fix=f"`frazil release {self.spec.stream}`, and delete from main what must go",
             )
 

@@ -115,7 +115,7 @@ def _letters_target(spec: StreamSpec, catalog: Catalog) -> Target:
         return Target(catalog, spec.dead_letter_table, publication_id(spec.stream))
     except NoSuchTableError:
         raise FrazilError(
-            f"stream {spec.stream}: its table of dead letters, {spec.dead_letter_table}, does not exist.",
+            f"stream {spec.stream}: its dead-letter table, {spec.dead_letter_table}, does not exist.",
             fix=f"frazil run {spec.stream}",
         ) from None
 

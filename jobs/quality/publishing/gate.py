@@ -184,15 +184,17 @@ class Gate:
             text = whole_property(properties, name)
             return cls._of(msgspec.json.decode(text), stream) if text else cls()
         except (LookupError, TypeError, ValueError, AttributeError) as problem:
-            meaning = f"The gate is open then, and `frazil publish {stream}` judges anew all that waits."
+            meaning = (
+                f"Nothing is quarantined then, and `frazil publish {stream}` checks all unpublished snapshots again."
+            )
             raise damaged_property(stream, table, name, problem, meaning) from None
 
     @classmethod
     def _of(cls, said: Mapping[str, Any], stream: str) -> Self:
         if said["v"] != FORMAT:
             raise FrazilError(
-                f"stream {stream}: the gate of its table is of format {said.get('v')!r}, not {FORMAT}: it was "
-                "written by another version.",
+                f"stream {stream}: the publishing state of its table is of format {said.get('v')!r}, not {FORMAT}: it "
+                "was written by another version.",
                 fix="publish with the version of frazil that did so last, or a newer one",
             )
         held = said.get("held")

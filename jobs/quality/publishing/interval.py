@@ -77,9 +77,9 @@ class UnpublishableError(FrazilError):
     Safe: `main` is as it was.
     Next: undo what was changed on the branch, then `frazil publish S`
 
-    If the message names `--after-rollback`, `again` publishes all that is in question: delete from `main` first
-    what it has already. `leave-out` goes on behind it: copy by hand what `main` lacks. `again` is refused if rows
-    would be there twice.
+    If the message names `--after-rollback`, `again` publishes all rows in question: first delete from `main` those that
+    it has already. `leave-out` goes on behind them: copy to `main` by hand those that it lacks. `again` is refused if
+    rows would exist twice.
 
     If files were written before the table's partitioning changed, set the former partitioning, publish, then change
     it again.
@@ -212,7 +212,7 @@ def branch_begin(metadata: TableMetadata, branch: str) -> int:
     known = [each for each in (noted, common) if each is not None]
     if not known:
         raise UnpublishableError(
-            f"branch {branch} and {MAIN_BRANCH} have no snapshot in common any more, and nothing says where {branch} "
+            f"branch {branch} and {MAIN_BRANCH} have no snapshot in common any more, and it is unknown where {branch} "
             "began.",
             fix=f"in Spark: CALL system.fast_forward('<table>', '{MAIN_BRANCH}', '{branch}'), if {MAIN_BRANCH} has "
             f"nothing that {branch} lacks; or drop {branch} once all of it is in {MAIN_BRANCH}",
@@ -254,7 +254,7 @@ def _refuse_unstamped(new: Sequence[Snapshot], stamped: set[int], stream: str, b
         did = each.summary.operation.value if each.summary else "change"
         raise UnpublishableError(
             f"stream {stream}: snapshot {each.snapshot_id} on branch {branch} is no commit of a stream ({did}): rows "
-            "that were rewritten or added there by others cannot be told from those that the stream landed.",
+            "that were rewritten or added there by others cannot be distinguished from those that the stream landed.",
             fix=_undo(branch, stream),
         )
 
@@ -287,7 +287,7 @@ def _files_of(
         elif snapshot_id not in out:
             raise UnpublishableError(
                 f"stream {stream}: branch {found.branch} has files of snapshot {snapshot_id}, which has expired, so "
-                f"nobody can say whose rows they are. {MAIN_BRANCH} is as it was published last.",
+                f"the stream of their rows is unknown. {MAIN_BRANCH} is as it was published last.",
                 fix=f"`frazil stop {stream}`; in Spark: ALTER TABLE … DROP BRANCH {spark_name(found.branch)}; then "
                 f"`frazil accept {stream} --rollback reland`, which lands again what {MAIN_BRANCH} lacks, and start "
                 "the stream. Leave the expiry to `frazil maintain`",

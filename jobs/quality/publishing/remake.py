@@ -74,8 +74,8 @@ def gated_streams(metadata: TableMetadata, specs: Sequence[StreamSpec], branch: 
     for stream in sorted(writers):
         spec = by_name.get(stream)
         if spec is None or spec.publish is None or spec.publish.branch != branch:
-            why = "no file names any more" if spec is None else "has no gate"
-            raise NotRemadeError(f"{where} is not remade: stream {stream}, which {why}, has written it.")
+            why = "no file names any more" if spec is None else "has no `publish`"
+            raise NotRemadeError(f"{where} is not rebased: stream {stream}, which {why}, has written it.")
     return [by_name[stream] for stream in sorted(writers)]
 
 
@@ -90,8 +90,8 @@ def stands_in_main(table: Table, spec: StreamSpec, branch: str) -> int:
     names = [each for each in streams_on_branch(table.metadata, branch) if each.partition(PART_MARK)[0] == spec.stream]
     if past.rolled_back or any(history_of(seen, each).rolled_back for each in names):
         raise NotRemadeError(
-            f"branch {branch} of table {'.'.join(table.name())} is not remade: it, or main, was rolled back to before "
-            f"a commit of stream {spec.stream}, which nobody has answered.",
+            f"branch {branch} of table {'.'.join(table.name())} is not rebased: it, or main, was rolled back to "
+            f"before a commit of stream {spec.stream}, which nobody has answered.",
             fix=f"frazil status {spec.stream}, which names the commands",
         )
     return branch_through(past.newest, branch)
@@ -120,7 +120,7 @@ def refuse_left_out(metadata: TableMetadata, gated: Sequence[StreamSpec], branch
     )
     if (said.isdigit() and int(said) > begin) or "rollback_keep" in answers:
         raise NotRemadeError(
-            f"{where} is not remade: rows that were left out of main (--after-rollback leave-out) stand there alone.",
+            f"{where} is not rebased: rows that were left out of main (--after-rollback leave-out) are only there.",
             fix="copy them to main if they are needed, then stop the stream, drop the branch, start the stream, "
             "and let it go on with a new branch from main: frazil accept STREAM --rollback keep",
         )
@@ -222,7 +222,7 @@ def remake(
 
     def given_up(said: str) -> FrazilError:
         return NotRemadeError(
-            f"branch {branch} of table {name} was not remade: {said}. The branch is as it was.",
+            f"branch {branch} of table {name} was not rebased: {said}. The branch is as it was.",
             fix=f"frazil maintain {name}, once less is waiting to be published, or fewer commit to it",
         )
 
@@ -253,7 +253,7 @@ def remaking(
     """
     metadata, where = table.metadata, f"branch {branch} of table {'.'.join(table.name())}"
     if branch not in metadata.refs or MAIN_BRANCH not in metadata.refs or metadata.format_version != 2:
-        raise NotRemadeError(f"{where} is not remade: it is not there, or the table's format is not 2.")
+        raise NotRemadeError(f"{where} is not rebased: it does not exist, or the table's format is not 2.")
     gated = gated_streams(metadata, specs, branch, where)
     begin, stands = branch_begin(metadata, branch), {spec.stream: stands_in_main(table, spec, branch) for spec in gated}
     refuse_left_out(metadata, gated, branch, begin, where)
@@ -268,7 +268,7 @@ def remaking(
     files = _files_by_snapshot(table, branch, begin, waiting, where, memo, given=rows_given(table, gated, branch))
     chosen = list(_chosen(new, stands, files, needed))
     if not chosen:
-        raise NotRemadeError(f"{where} is not remade: no stamp of a stream is left in its snapshots.")
+        raise NotRemadeError(f"{where} is not rebased: no stamp of a stream is left in its snapshots.")
     again = [_again(snapshot, text, files, unpublished=unpublished) for snapshot, text, unpublished in chosen]
     first = last_sequence(metadata) + 1
     numbers = {each.sequence_number or 0: first + at for at, (each, _, _) in enumerate(chosen)}
@@ -319,7 +319,7 @@ def _files_by_snapshot(
             published += file.record_count
     if given is not None and published > given:
         raise NotRemadeError(
-            f"{where} is not remade: it has {published:,} rows that were published or left out, and main was given "
+            f"{where} is not rebased: it has {published:,} rows that were published or left out, and main was given "
             f"{given:,}.",
             fix="copy to main what it lacks, then stop the stream, drop the branch, start the stream, "
             "and let it go on with a new branch from main: frazil accept STREAM --rollback keep",

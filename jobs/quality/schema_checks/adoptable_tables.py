@@ -81,7 +81,7 @@ def adopting_alteration(
         own = stream_table(catalog, spec, spec.table.name).metadata
     except NoSuchTableError:
         raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name}, whose columns {name} is to have, is not there yet.",
+            f"stream {spec.stream}: table {spec.table.name}, whose columns {name} is to have, does not exist yet.",
             fix=f"frazil run {spec.stream}, which creates it",
         ) from None
     return spec, lambda now: _judged(name, now, following_alteration(spec, own, now, name, given=True))

@@ -44,14 +44,14 @@ class Adoption:
     @property
     def sentences(self) -> list[str]:
         """Each change with its purpose."""
-        told = [each.told for each in self.columns]
+        sentences = [each.sentence for each in self.columns]
         if self.sort_by is not None:
-            told.append(f"set sort order {', '.join(map(str, self.sort_by))}, which writes of Spark follow")
+            sentences.append(f"set sort order {', '.join(map(str, self.sort_by))}, which Spark's writes follow")
         if self.mapping:
-            told.append("set a name mapping, by which records and files find a column under its former name")
+            sentences.append("set a name mapping, by which records and files find a column under its former name")
         if self.stream is not None:
-            told.append(f"become a table of stream {self.stream}, whose values name it")
-        return told
+            sentences.append(f"become a table of stream {self.stream}, whose values name it")
+        return sentences
 
     def added_to(self, schema: Schema, last_column_id: int, own: frozenset[str]) -> Schema:
         """A table's schema with the columns.
@@ -76,7 +76,7 @@ class Adoption:
 
 
 NOTHING = Adoption()
-MIRROR, LETTERS = "a mirror", "a table of dead letters"
+MIRROR, LETTERS = "a mirror", "a dead-letter table"
 
 
 def adoption(

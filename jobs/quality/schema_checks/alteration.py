@@ -64,7 +64,7 @@ class Alteration:
         refused: Reasons why the table would still not be as the file declares, as sentences.
         identifiers: New identifier fields of the table, by full names; None: unchanged.
         adoption: Further additions that let frazil land rows in it.
-        told: Changes as sentences, if they are of the columns before a stream's steps.
+        row_changes: Changes as sentences, if they are of the columns before a stream's steps.
         opening: Changes that the next start would make, if those are made.
     """
 
@@ -72,14 +72,14 @@ class Alteration:
     renames: tuple[RenamedColumn, ...] = ()
     refused: tuple[str, ...] = ()
     identifiers: tuple[str, ...] | None = None
-    told: tuple[str, ...] = ()
+    row_changes: tuple[str, ...] = ()
     opening: OpeningColumns | None = None
     adoption: Adoption = NOTHING
 
     @property
     def sentences(self) -> list[str]:
         """Each change, in order of execution."""
-        columns = list(self.told) or [*map(str, self.renames), *map(str, self.changes)]
+        columns = list(self.row_changes) or [*map(str, self.renames), *map(str, self.changes)]
         return [*columns, *self.further]
 
     @property
@@ -136,7 +136,7 @@ def file_alteration(spec: StreamSpec, metadata: TableMetadata) -> Alteration:
     found = opening_columns(spec, metadata, None, relax_missing=True)
     problems = tuple(f"{'.'.join(map(str, at))} in the stream's file: {said}" for at, said in found.problems)
     made = Alteration(
-        found.changes, (), (*found.refused, *problems), told=tuple(map(str, found.changes)), opening=found
+        found.changes, (), (*found.refused, *problems), row_changes=tuple(map(str, found.changes)), opening=found
     )
     return with_table_settings(spec, metadata, made if found.changes or made.refused else Alteration())
 
@@ -228,8 +228,8 @@ def proposed_alteration(
     )
     refused = tuple(map(str, found.refused))
     if spec.shapes and found.changes:
-        told = changed_columns(spec, metadata, found.changes).told
-        return Alteration(found.changes, (), refused, told=told)
+        shown = changed_columns(spec, metadata, found.changes).sentences
+        return Alteration(found.changes, (), refused, row_changes=shown)
     return with_table_settings(spec, metadata, Alteration(found.changes, (), refused), given=given)
 
 
@@ -337,7 +337,7 @@ def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, b
     if decided.opening is not None:
         operation = opening_operation(spec, metadata, decided.opening, by, decided.further)
         assert operation is not None
-    elif decided.told:
+    elif decided.row_changes:
         operation = columns_operation(spec, metadata, decided.changes, by=by)
     else:
         renamed = renamed_schema(metadata.schema(), decided.renames)

@@ -21,12 +21,12 @@ from jobs.records.schema.identifier_fields import identifier_names
 
 _FITS: Mapping[DifferenceKind, tuple[Outcome, str]] = {
     "gone": ("null", "null in new rows"),
-    "narrowed": ("lands", "the table's type holds it"),
+    "narrowed": ("lands", "the table's type fits it"),
     "now_required": ("lands", "records without it become dead letters"),
 }
 _ALTERED: Mapping[DifferenceKind, str] = {
     "added": "the table lacks it",
-    "widened": "the table's type does not hold it",
+    "widened": "the table's type does not fit it",
     "now_optional": "the table requires it",
     "gone": "the table requires it",
 }
@@ -117,7 +117,7 @@ def identifier_sentence(spec: StreamSpec, table: Schema) -> str | None:
     if not names or names == actual:
         return None
     has = f"are {', '.join(actual)}" if actual else "are not set"
-    return f"the identifier fields of table {spec.table.name} {has}; the stream's file says {', '.join(names)}"
+    return f"the identifier fields of table {spec.table.name} {has}; the stream's file has {', '.join(names)}"
 
 
 def schema_name(metadata: TableMetadata) -> str:

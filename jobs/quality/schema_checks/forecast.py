@@ -30,9 +30,9 @@ from jobs.records.schema.rescued_data import EXTRA_COLUMN
 from jobs.tables.commit.schema.followers import needed_changes
 
 _NOWHERE = Coordinates("", 0, 0)
-_FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}
+_FITS = {"gone": "null in their rows", "narrowed": "the column's type fits it", "now_required": "the column takes it"}
 _IGNORED: dict[Change, str] = {
-    "widen": "values that the column does not hold become dead letters",
+    "widen": "values that the column cannot store become dead letters",
     "relax": "records without it become dead letters",
 }
 
@@ -69,7 +69,7 @@ def _finding(spec: StreamSpec, difference: Difference, verdict: Evolution, metad
     rows, table = difference.rows, difference.table
     both = (rows.field_type, table.field_type) if rows and table else None
     if both and conversion(*both) is not None:
-        return ContractFinding(difference, "dead_letter", "only values that the column holds exactly land")
+        return ContractFinding(difference, "dead_letter", "only values that the column can store exactly land")
     return ContractFinding(difference, "dead_letter", "no value of it is one of the column's")
 
 
@@ -87,8 +87,10 @@ def _needed(
             if why := next((each.why for each in verdict.refused if each.path[: len(path)] == path), None):
                 return ContractFinding(difference, "dead_letter", f"the table is not changed: {why}")
             made = tuple(each for each in verdict.changes if (each.change, each.path) == (change, path))
-            told = "; ".join(changed_columns(spec, metadata, made).told) if spec.shapes else "; ".join(map(str, made))
-            return ContractFinding(difference, "changes_table", told or "the table is changed with the first record")
+            changed = changed_columns(spec, metadata, made).sentences if spec.shapes else map(str, made)
+            return ContractFinding(
+                difference, "changes_table", "; ".join(changed) or "the table is changed with the first record"
+            )
         case "propose":
             return ContractFinding(difference, "proposed", f"evolve.{change} is propose: dead letters until it is made")
         case "fail":

@@ -289,7 +289,7 @@ def writer_rows(spec: StreamSpec, schema: RegistrySchema) -> Schema:
     """
     format_ = FORMATS[spec.decode.format]
     if format_.writer_rows is None or schema.kind != _kind(spec):
-        raise FrazilError(f"it is of the kind {schema.kind}, and decode.value is {spec.decode.format}")
+        raise FrazilError(f"it is of the type {schema.kind}, and decode.value is {spec.decode.format}")
     return format_.writer_rows(schema.schema, spec.decode.options)
 
 

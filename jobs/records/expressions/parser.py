@@ -354,7 +354,7 @@ class _Parser(TokenStream):
         if self.next.is_word("select", "with"):
             raise self.problem("a subquery is not known here; an expression sees one row")
         if self.next.is_word("distinct") or self.at_mark("*"):
-            raise self.problem("an aggregate over rows is not known here; an expression sees one row", token)
+            raise self.problem("aggregates over rows are not available; an expression sees one row", token)
         arguments = self._list(")")
         return Apply(self.span(token.start), word, arguments)
 

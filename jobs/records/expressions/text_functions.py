@@ -86,7 +86,7 @@ def _whole(node: Node, what: str, first: int, last: int) -> int:
 
 
 def _trim(kernel: str, arguments: Sequence[Node], expression: str) -> Node:
-    characters = _text(arguments[1], "the characters to take away") if len(arguments) > 1 else " "
+    characters = _text(arguments[1], "the characters to remove") if len(arguments) > 1 else " "
     return call(partial(_trimmed, kernel, characters), [coerced(arguments[0], STRING, expression)], STRING, expression)
 
 

@@ -408,5 +408,5 @@ FUNCTIONS: tuple[Function, ...] = (
              _difference),
     function("from_epoch(unit, number)", "the instant so many s, ms or us after 1970", _from_epoch),
     function("to_epoch(unit, time)", "whole s, ms or us from 1970 to an instant, rounded down", _to_epoch),
-    function("parse_timestamp(text, pattern [, zone])", "a text of a pattern in the letters of Java", _parse),
+    function("parse_timestamp(text, pattern [, zone])", "a text by a pattern with Java's letters", _parse),
 )  # fmt: skip

@@ -200,4 +200,4 @@ def _beyond(column: ice.IcebergType) -> str:
 
 
 def _inexact(column: ice.IcebergType) -> str:
-    return f"{_needs(column)}, found a number that it does not hold exactly"
+    return f"{_needs(column)}, found a number that it cannot store exactly"

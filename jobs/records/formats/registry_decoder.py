@@ -184,7 +184,7 @@ class RegistryDecoder:
         """
         found = self._lookup.find(written.schema)
         if found.kind != self._kind.name:
-            message = f"needs a schema of the kind {self._kind.name}, found {written.schema}, which is {found.kind}"
+            message = f"needs a schema of the type {self._kind.name}, found {written.schema}, which is {found.kind}"
             raise ValueProblem(BAD_SCHEMA, message)
         schema = WriterSchema(found.schema.text, found.schema.references, written.message)
         writer = writer_of(self._make, schema, self._given, self._options, self._rows)

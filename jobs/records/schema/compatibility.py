@@ -122,7 +122,7 @@ def kafka_disagreements(table: Schema, kafka: KafkaColumns) -> list[str]:
                 f"Column {each.name} is {schema_text(column.field_type)} in the table, where {needed} is needed."
             )
     if lacking:
-        found.append(f"The table lacks what says which record a row is of: {', '.join(lacking)}.")
+        found.append(f"The table lacks columns that name a row's record: {', '.join(lacking)}.")
     return found
 
 

@@ -60,7 +60,7 @@ def whole_property(properties: Mapping[str, str], name: str) -> str | None:
         return text
     numbers = range(2, int(mark[1]) + 1)
     if missing := [number for number in numbers if f"{PART_PREFIX}{number}.{name}" not in properties]:
-        raise ValueError(f"the table property {PART_PREFIX}{missing[0]}.{name} is gone, a part of {name}")
+        raise ValueError(f"the table property {PART_PREFIX}{missing[0]}.{name} is missing, a part of {name}")
     return text[mark.end() :] + "".join(properties[f"{PART_PREFIX}{number}.{name}"] for number in numbers)
 
 

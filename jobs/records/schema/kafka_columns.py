@@ -31,11 +31,11 @@ TYPES: Mapping[str, ice.IcebergType] = {
 ALL_NAMES: Mapping[str, str] = {part: f"_kafka_{part}" for part in TYPES}
 """The usual name of each part's column."""
 PURPOSES: Mapping[str, str] = {
-    "topic": "says with partition and offset which record a row is of: for audits, replays and changes",
+    "topic": "names, with partition and offset, the record of a row: for audits, replays and changes",
     "partition": "keeps the record's partition",
     "offset": "keeps the record's offset",
-    "timestamp": "says when the record was sent: replays and lookups find its file by it",
-    "timestamp_type": "says whether the producer or the broker gave that time",
+    "timestamp": "has the record's time: replays and lookups find its file by it",
+    "timestamp_type": "shows whether the producer or the broker gave that time",
     "key": "keeps the record's key as bytes",
     "headers": "keeps the record's headers",
 }

@@ -41,7 +41,7 @@ class SchemaChange:
     purpose: str = ""
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """Return the change as a sentence, with its purpose, and the column that it looks like."""
         if self.purpose:
             return f"{self}, which {self.purpose}"

@@ -148,7 +148,7 @@ def _letters(run: str, before: list[str]) -> Part:
         ways = ", ".join(letter * each for each in _COUNTS[letter][:4])
         raise ValueError(f"'{run}' is not known; write {ways}")
     if letter in before or (letter in _ZONE and set(before) & set(_ZONE)):
-        raise ValueError(f"'{run}' says a second time what the pattern says before it")
+        raise ValueError(f"'{run}' repeats a part of the pattern")
     return Part(letter, count)
 
 
@@ -203,7 +203,7 @@ def zone_problem(texts: TimeTexts, kind: str) -> str | None:
     if kind != "timestamptz":
         return f"a {kind} has no zone; drop 'in {zone}', or declare it as timestamptz"
     if len(patterns) == len(texts.forms) and all(form.zoned for form in patterns):
-        return f"every text says its zone; drop 'in {zone}'"
+        return f"every text has its zone; drop 'in {zone}'"
     if known_zone(zone) is None:
         names = {name.casefold(): name for name in zoneinfo.available_timezones()}
         near = get_close_matches(zone.casefold(), names, n=1, cutoff=0.5)

@@ -19,7 +19,7 @@ class SchemaTextError(FrazilError):
     """A schema text cannot be parsed.
 
     Safe: Nothing was changed.
-    Next: correct the word that the message names; then `frazil validate`
+    Next: correct the part of the text that the message names; then `frazil validate`
 
     Args:
         problem: What is wrong, naming the word and what is expected.

@@ -163,7 +163,7 @@ class Mask(Transform):
         if self.key is not None:
             return ("" if isinstance(kind, _HASHED) else "of which no hash is made"), "hash"
         if self.replacement is None:
-            hint = "which has no value that says nothing: name its fields, or drop it"
+            hint = "which has no neutral value: name its fields, or drop it"
             return ("" if isinstance(kind, _ZEROS) else hint), "columns"
         if cast_problem(ice.StringType(), kind) and not isinstance(kind, ice.StringType):
             return "which a replacement cannot stand for", "replacement"

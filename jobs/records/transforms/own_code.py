@@ -133,7 +133,7 @@ def version_of(reference: str) -> str:
     names = sorted(set(importlib.metadata.packages_distributions().get(top, ())))
     if not names:
         raise TransformProblem(
-            f"the module `{top}` belongs to no installed package, so nothing says when its code changes; give it a "
+            f"the module `{top}` belongs to no installed package, so changes of its code go unnoticed; give it a "
             "pyproject.toml with a version and install it"
         )
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)

@@ -205,8 +205,8 @@ class Outbox:
             return
         if position.offset < self._position.offset:
             log.warning(
-                "the letters of stream %s are published up to epoch %d, batch %d of a table that is not %s as it is "
-                "now, which was begun anew: all of its letters are published",
+                "the dead letters of stream %s are published up to epoch %d, batch %d of a table that is not %s as "
+                "it is now, because it was recreated: all of its dead letters are published",
                 self._stream,
                 self._position.epoch,
                 self._position.batch,

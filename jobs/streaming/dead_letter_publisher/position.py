@@ -235,8 +235,8 @@ def refuse_altered(table: Table, name: str) -> None:
     missing = sorted(set(COLUMNS) - set(table.schema().column_names))
     if missing:
         raise FrazilError(
-            f"dead-letter table {name} has no column {', '.join(missing)}: it was altered, and its letters cannot be "
-            "published.",
+            f"dead-letter table {name} has no column {', '.join(missing)}: it was altered, and its dead letters "
+            "cannot be published.",
             fix=f"put the columns of {name} back: rename them, or roll the table's schema back",
         )
 

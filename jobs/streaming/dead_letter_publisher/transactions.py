@@ -101,7 +101,7 @@ class Transactions:
                 return
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise OutboxError(f"Kafka at {self._cluster.servers} takes no more letters") from None
+                    raise OutboxError(f"Kafka at {self._cluster.servers} takes no more dead letters") from None
                 self._poll(_POLL_SECONDS)
 
     def deliver(self) -> None:
@@ -109,7 +109,7 @@ class Transactions:
         deadline = time.monotonic() + self._cluster.timeout
         while len(self._producer):
             if time.monotonic() > deadline:
-                raise OutboxError(f"Kafka at {self._cluster.servers} did not take the letters in time")
+                raise OutboxError(f"Kafka at {self._cluster.servers} did not take the dead letters in time")
             self._poll(_POLL_SECONDS)
         if self._failed is not None:
             raise self._cluster.failure(KafkaException(self._failed), self._producer)
@@ -160,7 +160,7 @@ class Transactions:
                 error: KafkaError = problem.args[0]
                 if error.code() in _FENCED:
                     raise OutboxError(
-                        "another process publishes the letters; it has taken the transactional id over"
+                        "another process publishes the dead letters; it has taken over the transactional id"
                     ) from problem
                 if not error.retriable() or time.monotonic() > deadline:
                     raise self._cluster.failure(problem, self._producer) from problem

@@ -96,7 +96,7 @@ class MemberDocuments:
         """Next launch of a stream that an earlier driver of the group left without a last heartbeat."""
         former, kept = member.launch, launched_file(folder)
         attempt, now = former.attempt + 1, time.time()
-        why = f"the driver of group {self._group.name} ended without a last word"
+        why = f"the driver of group {self._group.name} ended without a report"
         launch = msgspec.structs.replace(
             former,
             attempt=attempt,

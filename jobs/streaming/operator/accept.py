@@ -46,8 +46,9 @@ from jobs.tables.write.table_remaking import is_as_made
 log = logging.getLogger(__name__)
 
 _READ_AGAIN = (
-    "table {name}, for which letters were made while it was parked, is gone: it is made anew, and gets all that is "
-    "read again. `frazil replay {stream}` only once the stream has caught up, or its letters land beside that"
+    "table {name}, which has dead letters from its suspension, was dropped: it is recreated, and gets all that is "
+    "read again. `frazil replay {stream}` only once the stream has caught up, or the dead letters land a second "
+    "time"
 )
 
 
@@ -126,8 +127,8 @@ def _record(
         refuse_unless_parked(spec, answer.unpark, anchored)
     if anchored is not None and answer.recreated_table in anchored.parked:
         raise NothingToAcceptError(
-            f"table {answer.recreated_table} is parked: letters of its records wait for it",
-            fix=f"frazil accept {spec.stream} --unpark {answer.recreated_table}, which makes it if it is gone",
+            f"table {answer.recreated_table} is suspended: dead letters of its records wait for it",
+            fix=f"frazil accept {spec.stream} --unpark {answer.recreated_table}, which creates it if it was dropped",
         )
     targets: dict[str, Target] = {}
     there = catalog.table_exists(spec.dead_letter_table)
@@ -149,8 +150,8 @@ def _record(
     histories = _histories(spec, targets)[0]
     if answer.rollback == "reland" and aside and not any(past.rolled_back for past in histories.values()):
         raise NothingToAcceptError(
-            f"table {', '.join(aside)} was rolled back while it was no table of stream {spec.stream}, or parked: its "
-            "records were read under what the file said then, and cannot be landed again",
+            f"table {', '.join(aside)} was rolled back while it was no table of stream {spec.stream}, or suspended: "
+            "its records were read under the file of that time, and cannot be landed again",
             fix=f"`frazil accept {spec.stream} --rollback keep` to leave the records out",
         )
     new = {} if answer.unpark else _decision(spec, kafka, answer, targets, histories)
@@ -344,11 +345,11 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
         )
     if is_as_made(target.table.metadata, spec.stream):
         raise NothingToAcceptError(
-            f"table {name} has no rows, and not the columns that the spec declares; the next run gives it those",
+            f"table {name} has no rows, and not the columns that the file declares; the next run adds them",
             fix=run,
         )
     raise NothingToAcceptError(
-        f"table {name} has not been dropped, and cannot hold what the spec declares: {'; '.join(differences)}",
-        fix=f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml; if nobody "
-        "needs it, drop it, and give the same answer again",
+        f"table {name} has not been dropped, and cannot hold what the file declares: {'; '.join(differences)}",
+        fix=f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml; if it is not "
+        "needed, drop it, and give the same answer again",
     )

@@ -57,7 +57,7 @@ def refusal_of_backfilled(
             if counter.count([each])[0].any():
                 return ResetRefusedError(
                     f"stream {spec.stream}: table {target.name} has records of {each.partition} {each.range}, which a "
-                    "backfill has landed. Read again, they stand there twice, and every audit reports it.",
+                    "backfill has landed. If they are read again, they exist twice, and every audit reports it.",
                     fix=f"frazil reset-offsets {spec.stream} {request.arguments} --dry-run, and run the DELETE "
                     "statements that it shows; then run this again",
                 )

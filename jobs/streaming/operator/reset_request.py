@@ -111,7 +111,7 @@ def _offsets(to: str) -> dict[TopicPartition, int]:
             raise ResetRefusedError(f"'{part.strip()}' names no offset.", fix="write topic:partition=offset")
         partition = TopicPartition(match[1], int(match[2]))
         if partition in offsets:
-            raise ResetRefusedError(f"{match[1]}:{match[2]} stands there twice.", fix="name each partition once")
+            raise ResetRefusedError(f"{match[1]}:{match[2]} is there twice.", fix="name each partition once")
         offsets[partition] = int(match[3])
     return offsets
 
@@ -120,7 +120,7 @@ def _time(to: str) -> datetime:
     try:
         time = datetime.fromisoformat(to)
     except ValueError:
-        raise ResetRefusedError(f"'{to}' says nothing of where to go on.", fix=f"write {_FORMS}") from None
+        raise ResetRefusedError(f"'{to}' names no position.", fix=f"write {_FORMS}") from None
     if time.tzinfo is None:
         raise ResetRefusedError(f"The time {to} does not say its zone.", fix=f"write {to}Z, or {to}+01:00")
     return time.astimezone(UTC)

@@ -34,8 +34,8 @@ class UnparkTooEarlyError(StreamStopped):
     Safe: Nothing was changed.
     Next: `frazil run S`, then `frazil accept S --unpark TABLE` again
 
-    If the table was rolled back while it was suspended, `frazil accept S --rollback keep` comes first. What the
-    table had before cannot be landed again.
+    If the table was rolled back while it was suspended, `frazil accept S --rollback keep` comes first. The table's
+    earlier rows cannot be landed again.
     """
 
 
@@ -51,8 +51,8 @@ def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> 
     parked = sorted(newest.parked) if newest else []
     if table in parked:
         return
-    told = f"parked are {', '.join(parked)}" if parked else "none is"
-    raise NothingToAcceptError(f"table {table} of stream {spec.stream} is not parked; {told}", fix="frazil status")
+    told = f"suspended are {', '.join(parked)}" if parked else "none is"
+    raise NothingToAcceptError(f"table {table} of stream {spec.stream} is not suspended; {told}", fix="frazil status")
 
 
 def unpark_table(
@@ -86,13 +86,16 @@ def unpark_table(
         each.read()
     newest = anchor.newest
     refuse_unless_parked(spec, table, newest)
-    assert newest is not None, "it is parked by a stamp"
+    assert newest is not None, "it is suspended by a stamp"
     stamps = of_known_topics({name: each.newest for name, each in session.targets.items()}, anchor.name)
     letters = target_positions(stamps, anchor.name)[table]
     if any(letters.get(partition, -1) < at for partition, at in newest.position.items()):
         raise UnparkTooEarlyError(
-            f"stream {spec.stream}: table {table} is parked, and its letters of the newest batch are not all made yet.",
-            fix=f"frazil run {spec.stream}, which makes them; then give the same answer again",
+            (
+                f"stream {spec.stream}: table {table} is suspended, and some of its dead letters of the newest "
+                "batch are not written yet."
+            ),
+            fix=f"frazil run {spec.stream}, which writes them; then give the same answer again",
         )
     _refuse_half(spec, session.targets, stamps, catalog)
     with permitted(spec.stream, table):
@@ -119,7 +122,7 @@ def unpark_table(
 
 def with_lost(note: str, lost: int | None) -> str:
     """Note of an answer, with the number of the table's missing dead letters."""
-    return f"{note} ({lost:,} of its letters were gone)" if lost else note
+    return f"{note} ({lost:,} of its dead letters were missing)" if lost else note
 
 
 def ensure_parked_table(

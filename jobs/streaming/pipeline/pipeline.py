@@ -33,7 +33,7 @@ from jobs.streaming.pipeline.stages import (
 )
 from jobs.tables.write.projection import ProjectionError
 
-DROPPED_NOW = "the stream's route drops the record now: dismiss its letter if that is right"
+DROPPED_NOW = "the stream's route drops the record now: dismiss the dead letter if that is right"
 
 Routed: TypeAlias = tuple[Destinations, Mapping[str, Fit], NamingState | None]
 

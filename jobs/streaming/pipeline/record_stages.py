@@ -198,7 +198,7 @@ class DecodeKey:
             return failure.message
         column = self._place(failure.field).removeprefix("$.")
         beside = f" and {OLD_KEY}{column.removeprefix(KEY)}" if self._columns.into == KEY else ""
-        way = f"widen {column}{beside} by ALTER TABLE, start the stream again, then replay this letter"
+        way = f"widen {column}{beside} by ALTER TABLE, start the stream again, then replay this dead letter"
         # A message without the value has no ", found "; its first part is kept.
         needed, found, rest = failure.message.partition(", found ")
         return f"{needed} as the table's keys are, which no record widens ({way}){found}{rest}"

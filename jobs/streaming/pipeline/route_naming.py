@@ -19,7 +19,7 @@ from jobs.config.values.targets import (
 NO_TABLE = "a table of the route takes"
 UNSAFE = f"can be part of a table's name: 1 to {LONGEST} letters without accents, digits and _"
 FULL = "has a table: there are as many as route.limit allows"
-DECIDED = "has a table; which have one was decided when the batch landed in the stream's own table"
+DECIDED = "has a table; that was decided when the batch landed in the main table"
 _MOST_KNOWN = 100_000
 
 

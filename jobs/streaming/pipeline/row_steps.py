@@ -33,7 +33,7 @@ from jobs.streaming.pipeline.block import Block
 from jobs.streaming.pipeline.stages import RowStage, Stage
 
 FILTERED = "filtered"
-_FILTERED_NOW = "the stream's transforms drop the record now: dismiss its letter if that is right"
+_FILTERED_NOW = "the stream's transforms drop the record now: dismiss the dead letter if that is right"
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def selected_ranges(log: TopicLog, selections: Iterable[OffsetSelection]) -> Ran
             range_ = OffsetRange(max(kept.start, wanted.start), min(kept.end, wanted.end))
             if asked.range is not None and range_.start >= range_.end:
                 raise FrazilError(
-                    f"Kafka keeps no record of what is asked for of {place}: it has the offsets {kept}.",
+                    f"Kafka has none of the selected records of {place}: it has the offsets {kept}.",
                     fix=f"--offsets {place.topic}:{place.partition}, or others within",
                 )
             if known := ranges.get(place):

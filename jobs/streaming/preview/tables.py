@@ -310,7 +310,7 @@ class EvolvingTable:
     def _change(self, changes: tuple[SchemaChange, ...]) -> None:
         made = changed_columns(self._spec, self.metadata, changes)
         self.metadata = with_operation(self.metadata, columns_operation(self._spec, self.metadata, changes))
-        self._made += made.told
+        self._made += made.sentences
         self._rounds += 1
 
     def _refuse(self, refused: Iterable[RefusedChange]) -> bool:

@@ -249,7 +249,7 @@ class _Split:
         """Keep the records of rows for a suspended table: one dead letter each, which names it."""
         if not len(records):
             return
-        sink, message = self._sinks[target], f"table {target} is parked"
+        sink, message = self._sinks[target], f"table {target} is suspended"
         failures = [Failure(row, PARKED_STAGE, TABLE_PARKED, message, None) for row in records.tolist()]
         first_seen, way = self._plan.first_seen + self._apart[target], self._ways.of(fetched.source.topic)
         letters = self._letters(fetched, failures, first_seen, way, waits=True)

@@ -208,7 +208,7 @@ def _read(
     except _UNREADABLE as problem:
         name = ".".join(table.name())
         raise UnreadableDeadLettersError(
-            f"dead-letter table {name}: the letters in {task.file.file_path} cannot be read "
+            f"dead-letter table {name}: the dead letters in {task.file.file_path} cannot be read "
             f"({type(problem).__name__}); they are left as they are.",
             fix=f"restore the file, or delete its rows from {name}",
         ) from problem

@@ -55,7 +55,7 @@ class ExpiredLetters:
     def sentence(self, table: str, *, dry_run: bool = False) -> str:
         """Sentence about what was deleted from a table, or would be."""
         what = "would be deleted" if dry_run else "deleted"
-        text = f"{table}: {self.letters:,} letters first seen before {self.before:%Y-%m-%d} {what}"
+        text = f"{table}: {self.letters:,} dead letters first seen before {self.before:%Y-%m-%d} {what}"
         if self.never_replayed:
             text += f", of which {self.never_replayed:,} had never come back"
         if self.held_back:
@@ -107,7 +107,7 @@ def expire_dead_letters(
 
     def given_up(said: str) -> CommitRefusedError:
         return CommitRefusedError(
-            f"old letters could not be deleted: {said}. Nothing was deleted.",
+            f"old dead letters could not be deleted: {said}. Nothing was deleted.",
             fix="try again when the stream and its replays commit less often",
         )
 

@@ -100,7 +100,7 @@ class Selection:
     def __post_init__(self) -> None:
         unknown = sorted(set(self.states) - set(STATES))
         if unknown:
-            raise SelectionError(f"{unknown[0]} is no state of a letter.", fix=f"one of {', '.join(STATES)}")
+            raise SelectionError(f"{unknown[0]} is no state of a dead letter.", fix=f"one of {', '.join(STATES)}")
         if any(at is not None and at.tzinfo is None for at in (self.since, self.until)):
             raise SelectionError("a time does not say its zone.", fix="write it such as 2026-01-31T08:00:00Z")
 

@@ -32,20 +32,22 @@ from jobs.tables.commit.stamp.errors import HeadMovedError
 STATES = ("new", "replayed", "failed_again", "parked", "dismissed")
 # Columns that replays and people set. The stream that writes a dead letter leaves them null: new, and never replayed.
 REPLAY_STATE_FIELDS = (
-    NestedField(21, "state", StringType(), False, "new, replayed, failed_again, parked or dismissed; null is new."),
+    NestedField(
+        21, "state", StringType(), False, "new, replayed, failed_again, parked (exhausted) or dismissed; null is new."
+    ),
     NestedField(22, "attempts", IntegerType(), False, "Replays that tried it."),
     NestedField(23, "state_at", TimestamptzType(), False, "When the state was set."),
     NestedField(24, "replay", StringType(), False, "Id of the replay that set it."),
     NestedField(25, "run_id", StringType(), False, "Dagster's run of that replay."),
     NestedField(26, "replay_snapshot_id", LongType(), False, "Snapshot of the stream's table that holds its row."),
     NestedField(27, "replay_error_class", StringType(), False, "The reason of the last replay that failed."),
-    NestedField(28, "replay_message", StringType(), False, "That reason in words."),
+    NestedField(28, "replay_message", StringType(), False, "That reason as a sentence."),
     NestedField(29, "correction", StringType(), False, "YAML that the spec was corrected with for the replay."),
     NestedField(30, "changed_by", StringType(), False, "Who set the state."),
     NestedField(31, "note", StringType(), False, "Why, where a person set it."),
     NestedField(32, "masked", StringType(), False, "What is not kept: value, field:path, key, headers."),
     NestedField(33, "row_before", StringType(), False, "The row as the step met it that refused it, as JSON, cut."),
-    NestedField(34, "target", StringType(), False, "The table that was parked, of a letter that waits for it alone."),
+    NestedField(34, "target", StringType(), False, "Suspended table, of a dead letter that waits for it alone."),
 )
 DEAD_LETTER_SCHEMA = Schema(
     NestedField(1, "stream", StringType(), required=True, doc="Id of the stream."),
@@ -63,9 +65,9 @@ DEAD_LETTER_SCHEMA = Schema(
     ),
     NestedField(10, "stage", StringType(), required=True, doc="The stage that failed first."),
     NestedField(11, "error_class", StringType(), required=True, doc="Stable name of the reason."),
-    NestedField(12, "message", StringType(), doc="The reason in words."),
+    NestedField(12, "message", StringType(), doc="The reason as a sentence."),
     NestedField(13, "field", StringType(), doc="Where in the record, such as $.a.b[2]."),
-    NestedField(14, "config_hash", StringType(), doc="Of the configuration that the record failed under."),
+    NestedField(14, "config_hash", StringType(), doc="Hash of the configuration under which the record failed."),
     NestedField(15, "batch_id", LongType()),
     NestedField(16, "epoch", LongType()),
     NestedField(17, "first_seen", TimestamptzType(), required=True, doc="When the batch that met it was made."),
@@ -132,7 +134,7 @@ def ensure_replay_state_columns(catalog: Catalog, name: str) -> Table:
 
     def given_up(said: str) -> FrazilError:
         return FrazilError(
-            f"the columns of a letter's life could not be added: {said}.",
+            f"the columns of a dead letter's state could not be added: {said}.",
             fix="let the other writer finish, then run this again",
         )
 
@@ -149,7 +151,7 @@ def check_dead_letter_table(table: Table) -> None:
     problems = [said for wanted in DEAD_LETTER_SCHEMA.fields for said in _problems(wanted, columns.get(wanted.name))]
     known = {field.name for field in DEAD_LETTER_SCHEMA.fields}
     problems += [
-        f"column {name} is required, and letters have no such column"
+        f"column {name} is required, and dead letters have no such column"
         for name, field in columns.items()
         if field.required and name not in known
     ]
@@ -167,7 +169,7 @@ def _problems(wanted: NestedField, column: NestedField | None) -> list[str]:
     if not _holds(wanted.field_type, column.field_type):
         return [f"column {wanted.name} is {column.field_type}, where {wanted.field_type} is needed"]
     if column.required and not wanted.required:
-        return [f"column {wanted.name} is required, and letters may lack it"]
+        return [f"column {wanted.name} is required, and dead letters may lack it"]
     return []
 
 

@@ -191,7 +191,7 @@ class RowCounter:
                 name, said = ".".join(self._table.name()), f"{type(problem).__name__}: {problem}"
                 raise FrazilError(
                     f"the rows of table {name} cannot be counted: {said}",
-                    fix="run it again; if it says the same, look at who else writes to the table, and how",
+                    fix="run it again; if the result is the same, look at who else writes to the table, and how",
                 ) from problem
         return [counts[start:end] for start, end in itertools.pairwise(bounds.tolist())]
 

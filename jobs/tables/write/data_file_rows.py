@@ -33,7 +33,7 @@ class UnreadableFileError(FrazilError):
 
 
 class EqualityDeletesError(FrazilError):
-    """A table has equality deletes, such as upserts of an earlier sink leave, and PyIceberg does not apply them.
+    """A table has equality deletes, such as an earlier sink's upserts, and PyIceberg does not apply them.
 
     Safe: Nothing was changed. Rows land all the same, and Spark reads the table.
     Next: apply the deletes with `frazil maintain`

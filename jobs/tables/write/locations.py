@@ -39,14 +39,14 @@ def state_in_the_way(location: str, settings: Settings, place: str) -> FrazilErr
     if store is not None and _below(store, location):
         return FrazilError(
             f"the state store {store} with its leases lies within {place}, where the removal of orphan files would "
-            "take it away",
+            "delete it",
             fix="set `state.store` in frazil.yaml to a folder of a bucket elsewhere",
         )
     if not state_under(location, settings.state):
         return None
     return FrazilError(
         f"the state folder {settings.state} with its leases and checkpoints lies within {place}, where the removal of "
-        "orphan files would take it away",
+        "orphan files would delete it",
         fix="set `state` in frazil.yaml to a folder elsewhere, and move there what is in it",
     )
 

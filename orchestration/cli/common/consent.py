@@ -14,7 +14,7 @@ _ARGUMENTS = "frazil.arguments"
 
 
 class ConsentNeeded(FrazilError):
-    """No terminal can ask, and the command line lacks the answer. The exit status is 2.
+    """The command needs an answer, and there is no terminal to ask for it. The exit status is 2.
 
     Safe: Nothing was changed.
     Next: the command that the message shows, with `--yes` or the option that it names

@@ -11,22 +11,22 @@ from jobs.tables.dead_letter_table.table import STATES
 from orchestration.cli.common.durations import TimeOption
 
 _OPTIONS = (
-    click.option("--reason", "reasons", multiple=True, metavar="CLASS", help="Letters with this error_class."),
-    click.option("--stage", "stages", multiple=True, metavar="STAGE", help="Letters that failed in this stage."),
-    click.option("--field", "fields", multiple=True, metavar="PATH", help="Letters that failed at this field."),
+    click.option("--reason", "reasons", multiple=True, metavar="CLASS", help="Dead letters with this error_class."),
+    click.option("--stage", "stages", multiple=True, metavar="STAGE", help="Dead letters that failed in this stage."),
+    click.option("--field", "fields", multiple=True, metavar="PATH", help="Dead letters that failed at this field."),
     click.option(
-        "--since", type=TimeOption(past=True), help="Letters first seen since: 24h, 2026-01-31, 2026-01-31T08:00Z."
+        "--since", type=TimeOption(past=True), help="Dead letters first seen since: 24h, 2026-01-31, 2026-01-31T08:00Z."
     ),
-    click.option("--until", type=TimeOption(), help="Letters first seen before, in the same forms."),
+    click.option("--until", type=TimeOption(), help="Dead letters first seen before, in the same forms."),
     click.option("--offsets", "offsets", multiple=True, metavar="T:P:A-B", help="TOPIC, TOPIC:3 or TOPIC:3:17-42."),
-    click.option("--where", metavar="FILTER", help="Iceberg's row filter over the letters' columns."),
-    click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many letters."),
+    click.option("--where", metavar="FILTER", help="Iceberg's row filter over the dead letters' columns."),
+    click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many dead letters."),
     click.option(
         "--state",
         "states",
         multiple=True,
         type=click.Choice([*STATES, "all"]),
-        help="Letters in this state.",
+        help="Dead letters in this state; parked are exhausted ones.",
     ),
 )
 

@@ -17,17 +17,17 @@ from jobs.tables.commit.stamp.offsets import TopicPartition
 from orchestration.cli.common.durations import TimeOption
 
 _OPTIONS = (
-    click.option("--topic", metavar="TOPIC", help="Of a record; not needed where the stream has one."),
-    click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Of a record."),
-    click.option("--offset", type=click.IntRange(min=0), metavar="N", help="Of a record."),
+    click.option("--topic", metavar="TOPIC", help="Topic of the record; not needed if the stream has only one."),
+    click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Partition of the record."),
+    click.option("--offset", type=click.IntRange(min=0), metavar="N", help="Offset of the record."),
     click.option("--timestamp", type=TimeOption(), help="A time: 24h ago, 2026-01-31, or 2026-01-31T08:00:00Z."),
     click.option("--snapshot", "snapshot_id", type=int, metavar="ID", help="A snapshot of the table."),
     click.option(
         "--table",
         metavar="TABLE",
-        help="Which of the stream's tables: rows for its own, dead_letters, or a table's name.",
+        help="Which of the stream's tables: rows for the main table, dead_letters, or a table's name.",
     ),
-    click.option("--branch", metavar="BRANCH", help="Of the table.  [default: the one that the stream writes]"),
+    click.option("--branch", metavar="BRANCH", help="Branch of the table.  [default: the stream's]"),
 )
 
 

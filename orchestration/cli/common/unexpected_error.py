@@ -38,10 +38,10 @@ def unexpected_error(problem: Exception, command: str, deployment: Deployment | 
     said = said if len(said) <= _SENTENCE else f"{said[:_SENTENCE]}…"
     trace = clean("".join(traceback.format_exception(problem)))
     file = _written(trace, settings.state / FOLDER if settings is not None else None)
-    what = f"{command} failed, and frazil has no word of its own for it: {said}"
+    what = f"{command} failed with an error that frazil does not know: {said}"
     if file is None:
         # Nowhere to write to: then here, as it would be lost otherwise.
-        return FrazilError(f"{what}\n{trace}", fix="make room, or see to the rights on the state folder")
+        return FrazilError(f"{what}\n{trace}", fix="free space, or correct the rights on the state folder")
     return FrazilError(
         f"{what}\n  The stack trace is in {file}.", fix="if the sentence does not help, report it with that file"
     )

@@ -131,7 +131,7 @@ def connect_api(
     token = _token(token_env, token_file)
     if token is None and not is_loopback(host):
         raise FrazilError(
-            f"Whoever reaches {host} could stop the streams: an address that is not loopback needs a token.",
+            f"Every client that reaches {host} could stop the streams: an address other than loopback needs a token.",
             fix="export a token of at least 16 characters, and name its variable with --token-env",
         )
     if (tls_certificate is None) != (tls_key is None):

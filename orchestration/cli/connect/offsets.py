@@ -38,7 +38,7 @@ def offsets(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Show where STREAM stands: the next offset of every partition.
+    """Show the position of STREAM: the next offset of every partition.
 
     With --commit-to-group the positions become the offsets of a consumer group, so that an Iceberg sink goes on there.
     Its tables get a snapshot without rows by which the sink knows what is committed. Stream and connector have to be
@@ -114,7 +114,7 @@ def _plan_lines(plan: HandBack) -> list[str]:
     lines = [f"These positions become the offsets of {' and '.join(plan.groups)}."]
     if plan.sink is not None:
         lines.append(
-            f"{', '.join(plan.tables)}: a snapshot without rows says that all announcements on "
+            f"{', '.join(plan.tables)}: a snapshot without rows records that all announcements on "
             f"{plan.sink.control_topic} are committed."
         )
     else:
@@ -134,6 +134,12 @@ def _print_positions(position: StreamOffsets) -> None:
     for partition, at in position.positions.items():
         kept = position.kept.get(partition)
         rows.append(
-            [partition.topic, partition.partition, at, str(kept) if kept else "topic is gone", position.lag(partition)]
+            [
+                partition.topic,
+                partition.partition,
+                at,
+                str(kept) if kept else "topic is deleted",
+                position.lag(partition),
+            ]
         )
     print_columns(_COLUMNS, rows, text={"topic", "kept by Kafka"})

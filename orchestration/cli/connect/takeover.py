@@ -50,7 +50,7 @@ _SEAM = ("topic", "partition", "sink ended at", "frazil began at", "stands at", 
 @click.option(
     "--passed-over",
     type=click.Choice(["complete", "leave"]),
-    help="Files that the sink holds for committed, and no table has: commit them, or leave them out.",
+    help="Files that the sink counts as committed, and no table has: commit them, or leave them out.",
 )
 @click.option("--trust-group", is_flag=True, help="Start at the group's offsets though the control topic has others.")
 @click.option("--no-land", is_flag=True, help="Only stamp the start; the next run lands from there.")
@@ -81,8 +81,9 @@ def takeover(
     """Let STREAM go on where the Iceberg sink NAME of Kafka Connect has ended.
 
     Files that the sink has announced and not committed are committed first, each once. The sink's last snapshots are
-    tagged, and the stream starts at the offsets of the sink's group. Then it lands what is there, and the seam is
-    audited. It is refused while the connector may still commit. If it is ended in between, the same command goes on.
+    tagged, and the stream starts at the offsets of the sink's group. Then it lands the present records, and the
+    transition is audited. The command is refused while the connector may still commit. If it was interrupted, the same
+    command goes on.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     login = worker_login(connect_user, connect_password, connect_ca)
@@ -163,7 +164,7 @@ def _find_sink(
     sink = sink_of_report(name, home / REPORT)
     if sink is None:
         raise UnknownSinkError(
-            f"nothing says which group and control topic connector {name} has.",
+            f"the group and control topic of connector {name} are unknown.",
             fix=command_line("--connect", "URL") + ", or --group GROUP --control-topic TOPIC",
         )
     return sink
@@ -203,11 +204,11 @@ def plan_lines(plan: TakeoverPlan, *, stopped_first: bool = False) -> list[str]:
             lines.append(f"{completion.table}: has all that the sink has announced.")
         if completion.left_out:
             lines.append(
-                f"{completion.table}: {len(completion.left_out)} announced files are left out, as --passed-over says."
+                f"{completion.table}: {len(completion.left_out)} announced files are left out, by --passed-over."
             )
     lines += plan.notes
     if plan.position_set:
-        lines.append(f"Stream {plan.stream} stands at these offsets already.")
+        lines.append(f"Stream {plan.stream} is at these offsets already.")
     if plan.obstacle is not None and stopped_first:
         lines.append("The connector is stopped first.")
     elif plan.obstacle is not None:

@@ -49,14 +49,16 @@ _SHOWN_OF_EACH = 3
 @click.command()
 @stream_argument()
 @selecting
-@click.option("--dismiss", metavar="WHY", help="Set the letters aside for good; why is kept in them with your name.")
-@click.option("--restore", metavar="WHY", help="Make parked and dismissed letters new again.")
-@click.option("--after-rollback", metavar="WHY", help="Set letters to what the rows say, after a table's rollback.")
+@click.option(
+    "--dismiss", metavar="WHY", help="Dismiss the dead letters for good; the reason is kept in them with your name."
+)
+@click.option("--restore", metavar="WHY", help="Make exhausted (parked) and dismissed dead letters new again.")
+@click.option("--after-rollback", metavar="WHY", help="Set dead letters by the table's rows, after a rollback.")
 @click.option("--settle-lost", metavar="WHY", help="Go on after a replay whose record is lost and settled by hand.")
 @click.option("--expire", is_flag=True, help="Delete those older than errors.dead_letters.keep, as each night.")
-@dry_run_option("With a decision or --expire: show how many letters it is about, and change nothing.")
-@yes_option("With --settle-lost: do it without a question; needed where no terminal can ask.")
-@click.option("--page", type=click.IntRange(min=1), metavar="N", help="Show the next letters of each cause.")
+@dry_run_option("With a decision or --expire: show how many dead letters it is about, and change nothing.")
+@yes_option("With --settle-lost: do it without a question; needed without a terminal.")
+@click.option("--page", type=click.IntRange(min=1), metavar="N", help="Show the next dead letters of each cause.")
 @json_option()
 @click.pass_obj
 def letters(
@@ -73,11 +75,11 @@ def letters(
     as_json: bool,
     **selected: Any,
 ) -> None:
-    """Count the dead letters of STREAM, show why they failed, or decide about those that are selected.
+    """Count the dead letters of STREAM, show why they failed, or decide about selected ones.
 
-    Letters are shown by cause, of each the first three (--limit, --page), with coordinates and what of the value is not
-    masked. --dismiss means new, failed and parked letters and --restore parked and dismissed ones, unless --state says
-    others.
+    Dead letters are shown by cause, the first three of each (--limit, --page), with coordinates and the unmasked part
+    of the value. Without --state, --dismiss selects new, failed and exhausted (parked) ones, and --restore exhausted
+    and dismissed ones.
     """
     answers = [each for each in (dismiss, restore, after_rollback, settle_lost) if each is not None]
     if len(answers) + expire > 1 or any(not each.strip() for each in answers):
@@ -87,7 +89,7 @@ def letters(
     if dry_run and not (answers or expire):
         raise FrazilError("--dry-run goes with a decision, or --expire.", fix=f"frazil letters {stream}")
     if page is not None and (answers or expire):
-        raise FrazilError("--page belongs to looking at letters, not to deciding.", fix=f"frazil letters {stream}")
+        raise FrazilError("--page is for listing dead letters, not for deciding.", fix=f"frazil letters {stream}")
     spec, settings = deployment.stream(stream), deployment.settings()
     looks = dry_run or not (answers or expire)
     with translate_errors(settings, stream), catalog_of_command(settings, stream, looks=looks) as catalog:
@@ -108,7 +110,7 @@ def letters(
             table = catalog.load_table(spec.dead_letter_table)
             check_dead_letter_table(table)
             about = count_dead_letters(table, stream, decided).total if decided is not None else 0
-            told = [f"{stream}: the decision would be about {about:,} letters. Nothing was changed."]
+            told = [f"{stream}: the decision would be about {about:,} dead letters. Nothing was changed."]
             changed = 0
         elif expire:
             done = expire_stream(spec, settings, catalog, dry_run=dry_run)
@@ -119,11 +121,11 @@ def letters(
         elif settle_lost is not None:
             changed = settle_lost_replay(spec, settings, catalog, f"{current_user()}: {settle_lost}")
         elif dismiss is not None:
-            assert decided is not None, "the letters of a decision"
+            assert decided is not None, "the dead letters of a decision"
             change = StateChange("dismissed", current_user(), dismiss)
             changed = change_dead_letters(spec, settings, catalog, decided, change)
         elif restore is not None:
-            assert decided is not None, "the letters of a decision"
+            assert decided is not None, "the dead letters of a decision"
             change = StateChange("new", current_user(), restore)
             changed = change_dead_letters(spec, settings, catalog, decided, change)
         else:
@@ -152,7 +154,7 @@ def letters(
     for sentence in told:
         click.echo(sentence)
     if changed is not None and not expire and not dry_run:
-        click.echo(f"{stream}: {changed:,} letters changed")
+        click.echo(f"{stream}: {changed:,} dead letters changed")
     _print(counts, spec.dead_letter_table)
     if looked:
         _print_page(looked, stream)
@@ -176,7 +178,7 @@ def _columns_of(spec: StreamSpec, catalog: Catalog) -> ColumnsOf | None:
 
 def _print(counts: DeadLetterCounts, table: str) -> None:
     if not counts.total:
-        click.echo(f"no letters in {table}")
+        click.echo(f"no dead letters in {table}")
         return
     states = [state for state in STATES if state in counts.by(0)]
     rows = [
@@ -217,7 +219,7 @@ def _print_page(page: DeadLetterPage, stream: str) -> None:
         for letter in letters:
             _print_letter(letter)
     if page.others:
-        click.echo(f"\n{page.others:,} letters of other causes; select some, such as with --reason or --field")
+        click.echo(f"\n{page.others:,} dead letters of other causes; select some, such as with --reason or --field")
     for problem in page.unreadable:
         click.echo(f"\n{problem.message}")
     if page.page < page.pages:

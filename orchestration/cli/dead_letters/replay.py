@@ -41,17 +41,21 @@ from resources.deployment import Deployment
     "correction_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="YAML laid over the stream's file for this replay only; kept in the letters.",
+    help="YAML laid over the stream's file for this replay only; kept in the dead letters.",
 )
 @click.option(
     "--fewer-columns",
     is_flag=True,
     help="Let the correction leave out columns of the stream's file: they are null in the rows that come back.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell how many would succeed, and why others would not; touch nothing.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N letters per second.")
+@click.option(
+    "--dry-run", is_flag=True, help="Report how many would succeed, and why others would not; change nothing."
+)
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N dead letters per second."
+)
 @click.option("--from-topic", metavar="TOPIC", help="Take the dead letters of a Kafka Connect sink instead.")
-@click.option("--to-topic", metavar="TOPIC", help="Put the letters into a topic as the records that they were instead.")
+@click.option("--to-topic", metavar="TOPIC", help="Put the dead letters into a topic as the original records instead.")
 @json_option()
 @click.pass_obj
 def replay(
@@ -68,8 +72,9 @@ def replay(
 ) -> None:
     """Run the dead letters of STREAM through its pipeline as it is now, into the same tables, each record once.
 
-    Without a selection all letters that are new or failed again are meant; parked and dismissed ones with --state. The
-    stream may run meanwhile. Ends with status 1 if letters could not be read; letters that fail again are no error.
+    Without a selection, all new ones and those that failed again are replayed; exhausted (parked) and dismissed ones
+    with --state. The stream may run meanwhile. Ends with status 1 if dead letters could not be read; those that fail
+    again are no error.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     selection = parse_selection(**selected)
@@ -77,7 +82,7 @@ def replay(
     request = ReplayRequest(selection, correction, rate, current_user(), fewer_columns=fewer_columns)
     if to_topic and (from_topic or correction):
         raise FrazilError(
-            "--to-topic puts letters into a topic as the records that they were: it takes neither --from-topic nor "
+            "--to-topic puts dead letters into a topic as the original records: it takes neither --from-topic nor "
             "--correction.",
             fix=f"frazil replay {stream} --to-topic {to_topic}",
         )
@@ -94,7 +99,7 @@ def replay(
             print_json(asdict(imported)) if as_json else _print_queue(imported, spec.dead_letter_table)
             return
         if to_topic:
-            with _bar(f"letters of {stream} to {to_topic}") as progress:
+            with _bar(f"dead letters of {stream} to {to_topic}") as progress:
                 back = return_letters_to_topic(
                     spec, settings, catalog, to_topic, request, dry_run=dry_run, on_progress=progress
                 )
@@ -102,7 +107,7 @@ def replay(
             if back.unreadable:
                 raise SystemExit(1)
             return
-        with _bar(f"letters of {stream}") as progress:
+        with _bar(f"dead letters of {stream}") as progress:
             if dry_run:
                 schemas = schema_lookup(request.corrected(spec), settings)
                 result = run_dry(spec, catalog, request, schemas=schemas, on_progress=progress)

@@ -80,7 +80,7 @@ def up(deployment: Deployment, as_json: bool) -> None:
 @json_option()
 @click.pass_obj
 def down(deployment: Deployment, as_json: bool) -> None:
-    """Stop the local broker and schema registry, if they run. What they hold stays for the next `frazil up`."""
+    """Stop the local broker and schema registry, if they run. Their data stays for the next `frazil up`."""
     stopped = local_broker(deployment).stop()
     if not as_json:
         click.echo("The local broker is stopped." if stopped else "The local broker is not running.")

@@ -85,11 +85,11 @@ def certify(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Kill drivers at every step of the protocol, and prove that no record is lost or doubled.
+    """Kill drivers at every failpoint of the protocol, and prove that no record is lost or doubled.
 
     It works on the brokers, the catalog, the state store and the Spark master of the settings, with a topic, tables,
-    state and a folder of its own, which it removes in the end; nothing else there is touched. If anything is wrong the
-    exit status is 1, and everything is left to be looked at.
+    state and a folder of its own. It removes them in the end, and touches nothing else. If anything is wrong, the exit
+    status is 1, and everything is left for inspection.
     """
     names = select_steps(steps)
     preflight()

@@ -26,9 +26,9 @@ _PLACES = {
 @click.argument("shell", type=click.Choice(list(_PLACES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script by which SHELL completes commands, options and the names of streams.
+    """Print the completion script for SHELL: commands, options and names of streams.
 
-    Its first line says how to put it in place. Names of streams come from the files in streams/.
+    Its first line shows how to install it. Names of streams come from the files in streams/.
     """
     complete = get_completion_class(shell)
     assert complete is not None, f"click knows {shell}"

@@ -91,7 +91,7 @@ def stream_generator(spec: StreamSpec, settings: Settings, subjects: Subjects) -
     if key is not None and not key.is_resolved:
         if key_writer is None:
             raise FrazilError(
-                f"stream {spec.stream}: decode.key.schema is 'table', and table {spec.table.name} is not there yet.",
+                f"stream {spec.stream}: decode.key.schema is 'table', and table {spec.table.name} does not exist yet.",
                 fix=f"frazil run {spec.stream}, which creates it",
             )
         columns = columns.with_key_of(_rows_of(key.decoder.kind, key.decoder.options, key_writer, subjects.key).fields)
@@ -151,18 +151,18 @@ class _Writers:
             return self._made(format_, kind, subject, rows, what)
         if found.schema.kind != kind:
             raise FrazilError(
-                f"subject {subject} has schemas of the kind {found.schema.kind}, and {what} of stream {self._stream} "
+                f"subject {subject} has schemas of the type {found.schema.kind}, and {what} of stream {self._stream} "
                 f"are {format_}.",
                 fix=f"name another one with {_option(what)}",
             )
         return OneSchema(found.id, found.schema)
 
     def _made(self, format_: str, kind: str, subject: str, rows: Schema | None, what: str) -> OneSchema:
-        problem = f"the registry has no subject {subject}, which says how {what} of stream {self._stream} are written"
+        problem = f"the registry has no subject {subject}, which has the schema for the {what} of stream {self._stream}"
         if rows is None:
             raise FrazilError(
-                f"{problem}; and its table, whose columns would do, is not there yet.",
-                fix=f"register a schema, or name a subject that is there with {_option(what)}",
+                f"{problem}; and its table, whose columns would do, does not exist yet.",
+                fix=f"register a schema, or name an existing subject with {_option(what)}",
             )
         text = derived_schema(format_, rows.fields, f"{self._stream} {'key' if what == 'keys' else ''}")
         if not self._register:
@@ -204,7 +204,9 @@ class Share(click.ParamType):
 @click.option("--count", type=click.IntRange(min=1), help="How many in all.  [default: until Ctrl-C]")
 @click.option("--seed", help="The same seed gives the same records, times included.  [default: another each time]")
 @click.option("--topic", help="Where to.  [default: the stream's own, if it is one]")
-@click.option("--subject", help="Of the registry, for the schema of values.  [default: decode.subject, or TOPIC-value]")
+@click.option(
+    "--subject", help="Subject of the registry, for the schema of values.  [default: decode.subject, or TOPIC-value]"
+)
 @click.option("--key-subject", help="As --subject, of keys.  [default: decode.key.subject, or TOPIC-key]")
 @click.option("--register", is_flag=True, help="Register a schema made of the stream's columns where there is none.")
 @click.option(
@@ -236,7 +238,7 @@ def generate(
 ) -> None:
     """Produce records that STREAM lands, in its formats and with its schemas, into its topic.
 
-    The records have the keys and headers that the stream has columns for. Avro, Protobuf and JSON Schema are written
+    The records have the keys and headers that the stream's columns need. Avro, Protobuf and JSON Schema are written
     with the newest schema in the registry.
 
     Bad records (--bad) become dead letters, for different reasons. The command is for a first hour and for load tests:
@@ -247,7 +249,7 @@ def generate(
     bootstrap = settings.kafka.require_bootstrap()
     if not yes and not dry_run and not is_loopback(bootstrap):
         raise FrazilError(
-            f"the brokers {bootstrap} are not on this machine, and whoever reads topic {target} would get made-up "
+            f"the brokers {bootstrap} are not on this machine, and consumers of topic {target} would get made-up "
             "records.",
             fix=command_line("--yes"),
         )

@@ -116,8 +116,7 @@ def init(
 ) -> None:
     """Make the deployment FOLDER: settings, and a stream for a file of JSON records or for a topic.
 
-    Without options it asks, at a terminal. Nothing is written over, and nothing is started. The next commands are
-    printed.
+    Without options it asks, at a terminal. Nothing is overwritten or started. The next commands are printed.
     """
     _require_new(folder)
     answers = Answers(records, topic, value_format, brokers, registry, catalog, warehouse, times)

@@ -58,7 +58,7 @@ def test(ctx: click.Context, streams: tuple[str, ...], write: bool, as_json: boo
     """Run the cases of STREAMS, or of all streams, through the code of their drivers: status 1 if one fails.
 
     The cases of stream payments are in streams/tests/payments.yaml. Tables, topics and state are not touched; a
-    registry is asked only by streams whose schemas are there.
+    registry is needed only by streams with schemas there.
 
     \b
       cases:
@@ -71,8 +71,8 @@ def test(ctx: click.Context, streams: tuple[str, ...], write: bool, as_json: boo
           dead_letters:
             - {class: malformed_json}
 
-    Columns that a row does not name are not compared, numbers are exact, and what is not expected must not come out.
-    With --write a case needs records alone.
+    Columns that a row does not name are not compared, numbers are exact, and unexpected rows or dead letters fail the
+    case. With --write, a case needs only records.
     """
     deployment: Deployment = ctx.obj
     chosen = _chosen(deployment, streams)

@@ -23,7 +23,7 @@ from resources.deployment import Deployment
 def decision_lines(stamped: Mapping[str, Decision], *, done: bool = True) -> list[str]:
     """Lines about the recorded decision, or the one to be recorded: its tables, and each range of offsets."""
     if not stamped:
-        return ["The table begins anew; no other table is stamped."] if done else []
+        return ["The table starts again; no other table is stamped."] if done else []
     lines = [f"{'Recorded' if done else 'To be recorded'} on {', '.join(stamped)}."]
     for name, decision in stamped.items():
         ranges = {
@@ -57,10 +57,10 @@ def decision_facts(stamped: Mapping[str, Decision]) -> list[dict[str, Any]]:
     "--rollback", type=click.Choice(["keep", "reland"]), help="A table was rolled back: leave it so, or re-land."
 )
 @click.option("--lost-offsets", is_flag=True, help="Go on behind the records that Kafka's retention has removed.")
-@click.option("--lost-topic", metavar="TOPIC", help="Go on without what a deleted topic still held.")
-@click.option("--recreated-topic", metavar="TOPIC", help="Read a topic that was created anew from its beginning.")
-@click.option("--recreated", "recreated_table", metavar="TABLE", help="Begin a table that was dropped anew.")
-@click.option("--unpark", metavar="TABLE", help="Land in a parked table again; its letters wait for a replay.")
+@click.option("--lost-topic", metavar="TOPIC", help="Go on without the unread records of a deleted topic.")
+@click.option("--recreated-topic", metavar="TOPIC", help="Read a recreated topic from its beginning.")
+@click.option("--recreated", "recreated_table", metavar="TABLE", help="Start again with a dropped table.")
+@click.option("--unpark", metavar="TABLE", help="Land in a suspended table again; its dead letters wait for a replay.")
 @click.option("--reason", help="Kept in the tables' stamps, with your name; asked for if it is not given.")
 @dry_run_option()
 @yes_option()
@@ -82,9 +82,8 @@ def accept(
 ) -> None:
     """Answer the stop of STREAM, so that it can go on. The stream's own message names the option to give.
 
-    The answer is stamped on the tables that it concerns, with your name and the reason. Nothing is read or landed yet:
-    the next `frazil run` does that. The ranges of records that the answer is about are shown, and kept. Shows what it
-    is and asks: an answer cannot be taken back.
+    The answer is stamped on its tables, with your name, the reason and the ranges of records that it is about. Nothing
+    is read or landed yet: the next `frazil run` does that. The command shows the answer and asks: it cannot be undone.
     """
     answer = Answer(rollback, lost_offsets, lost_topic, recreated_topic, recreated_table, unpark)
     options = {
@@ -131,5 +130,5 @@ def accept(
         click.echo(line)
     for said in lost:
         click.echo(f"  {said}")
-    then = f", then frazil replay {stream}, which brings its letters back" if unpark else ""
+    then = f", then frazil replay {stream}, which brings its dead letters back" if unpark else ""
     click.echo(f"  Next: frazil run {stream}{then}")

@@ -66,11 +66,11 @@ def backfill(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Land records of Kafka that STREAM did not read: before its start, or skipped. The stream may run meanwhile.
+    """Land records that STREAM did not read: before its start, or skipped. The stream may run meanwhile.
 
-    What the stream has read, or will read, is left out, and so is what earlier backfills and replays have landed. Times
-    are such as 24h, 2026-01-31 or 2026-01-31T08:00Z; an offset counts in every partition. A backfill that was killed is
-    finished by typing it again.
+    Records that the stream has read, or will read, are left out, and so are those of earlier backfills and replays.
+    Times are such as 24h, 2026-01-31 or 2026-01-31T08:00Z; an offset counts in every partition. If a backfill was
+    killed, the same command finishes it.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     request = BackfillRequest(start, end, topics)

@@ -50,12 +50,12 @@ from resources.deployment import Deployment
 _TOGETHER = 8
 _STARTING = (StreamAction.start, StreamAction.resume, StreamAction.restart)
 _WOULD = {
-    StreamAction.start: "would run as its file says",
+    StreamAction.start: "would run by its file",
     StreamAction.stop: "would end after its batch, and start no more",
     StreamAction.pause: "would keep its driver, and read nothing",
     StreamAction.resume: "would go on",
-    StreamAction.restart: "would end after its batch, and start anew",
-    StreamAction.flush: "would land at once what its topics hold",
+    StreamAction.restart: "would end after its batch, and start again",
+    StreamAction.flush: "would land at once all records in its topics",
 }
 Act: TypeAlias = Callable[[Deployment, ControlConfig], ActionResult]
 
@@ -247,8 +247,8 @@ def _facts(stream: str, action: StreamAction, done: ActionResult | FrazilError, 
 
 
 start = _command(StreamAction.start, "Run STREAMS by their files, also after they were stopped, paused or halted.")
-stop = _command(StreamAction.stop, "End the drivers of STREAMS after their batch, and start none until told to.")
-pause = _command(StreamAction.pause, "Let the drivers of STREAMS stay and read nothing, until resumed.")
+stop = _command(StreamAction.stop, "End the drivers of STREAMS after their batch, and start none until `frazil start`.")
+pause = _command(StreamAction.pause, "Keep the drivers of STREAMS, and let them read nothing until they are resumed.")
 resume = _command(StreamAction.resume, "Let paused or stopped STREAMS go on.")
 restart = _command(StreamAction.restart, "End the drivers of STREAMS after their batch, and start others.")
 
@@ -267,10 +267,10 @@ restart = _command(StreamAction.restart, "End the drivers of STREAMS after their
 @json_option("Print what has landed as one JSON document.")
 @click.pass_obj
 def flush(deployment: Deployment, stream: str, reason: str, timeout: float, dry_run: bool, as_json: bool) -> None:
-    """Land now what STREAM's topics hold, without waiting for the pause of its trigger; ends once it has landed.
+    """Land all present records of STREAM's topics now, without the trigger's pause; ends once they have landed.
 
-    The stream's driver does it, in one batch or several, and goes on as before. What comes in meanwhile waits for the
-    next batch.
+    The stream's driver does it, in one batch or several, and goes on as before. Records that arrive meanwhile wait for
+    the next batch.
     """
     deployment.require()
     if dry_run:

@@ -26,7 +26,7 @@ _SHOWN = 5
 
 @click.group()
 def registry() -> None:
-    """The schema registry: whether it answers, and which of its schemas streams know."""
+    """Show the schema registry's state, and which of its schemas streams know."""
 
 
 @registry.command()
@@ -59,8 +59,8 @@ def status(deployment: Deployment, as_json: bool) -> None:
 def forget(deployment: Deployment, stream: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Forget the schemas that STREAM knows, after the registry was rebuilt.
 
-    Records that were written before are then read with whatever schema has their id now: do it only if none are left to
-    read, or the ids mean the same. Shows how many they are and asks.
+    Earlier records are then read with the present schema of their id: do it only if none are left to read, or the ids
+    mean the same. Shows the number of schemas and asks.
     """
     settings = deployment.settings()
     store = stream_folder(settings, stream).store

@@ -54,11 +54,11 @@ def reset_offsets(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Move STREAM, which has to be stopped, to other offsets.
+    """Move a stopped STREAM to other offsets.
 
-    Shows per partition from where to where, what is skipped and what is read again, and what that means for the tables.
-    Then it asks; where no terminal can ask, nothing is changed without --yes. A time is such as 2026-01-31T08:00:00Z:
-    the first record that is not older.
+    Shows, for each partition, the old and the new offset, the records that are skipped or read again, and what becomes
+    of the tables' rows. Then it asks; without a terminal it changes nothing without --yes. A time is such as
+    2026-01-31T08:00:00Z: the first record that is not older.
     """
     reset_request(to, topics)
     yes = yes and not dry_run

@@ -78,8 +78,8 @@ def copy(deployment: Deployment, to: Path, dry_run: bool, as_json: bool) -> None
         print_json(facts | {"leases_left": done.leases, "restarts": restarts, "done": True})
         return
     click.echo(
-        f"{done.documents:,} documents ({done.bytes:,} bytes) stand in {target.place('')} as in {source.place('')}; "
-        f"all were read back. {done.leases} leases were left."
+        f"{done.documents:,} documents ({done.bytes:,} bytes) are in {target.place('')} as in {source.place('')}; all "
+        f"were read back. {done.leases} leases were left."
     )
     click.echo(f"  Next: put the `state` of {to} into the settings. There, too, all streams are stopped; then")
     for line in restarts:
@@ -96,9 +96,9 @@ def _where(settings: Settings) -> tuple[str, str]:
 def _unusable(problem: OSError) -> FrazilError:
     """Error for a store that could not be read or written during a copy."""
     what = f"{problem.strerror or problem}{f' ({problem.filename})' if problem.filename else ''}"
-    again = "then run this again: it goes on with what is there"
+    again = "then run this again: it continues with the existing copy"
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FrazilError(f"There is no room for the copy: {what}.", fix=f"make room, {again}")
+        return FrazilError(f"There is no space for the copy: {what}.", fix=f"free space, {again}")
     if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return FrazilError(f"A state store may not be used: {what}.", fix=f"give this user the right to, {again}")
     return FrazilError(f"A state store cannot be reached: {what}.", fix="run this again when it answers")

@@ -226,8 +226,8 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
         if table.unknown:
             named = ", ".join(f"{partition} {range_}" for partition, range_ in table.unknown[:SHOWN])
             yield (
-                f"? {table.table}: of {named}{more(len(table.unknown))} no stamp told by itself when it was recorded: "
-                "checked by running totals only"
+                f"? {table.table}: of {named}{more(len(table.unknown))} there was no stamp of its own when it was "
+                "recorded: checked by running totals only"
             )
         if table.method == "summaries":
             yield f"? {table.table}: its rows do not say where they came from: checked by what each batch added"
@@ -262,11 +262,11 @@ def audit(
     source: bool,
     as_json: bool,
 ) -> None:
-    """Show whether every record that STREAM read stands in its tables, exactly once.
+    """Show whether every record that STREAM read is in its tables, exactly once.
 
-    First the stamps are noted in the ledger and followed: ranges without gap or overlap, sums that add up. Then the
-    tables' rows are counted by topic, partition and offset, of what is new since the last audit. Status 0 only if
-    nothing is missing, nothing doubled, and the stream waits for no operator's answer.
+    First the stamps are copied to the ledger and checked: ranges without gap or overlap, and matching sums. Then the
+    tables' new rows since the last audit are counted by topic, partition and offset. Status 0 only if nothing is
+    missing, nothing doubled, and the stream waits for no operator's answer.
     """
     if full and since is not None:
         raise FrazilError("--full counts everything, --since a part of it.", fix=f"frazil audit {stream} --full")

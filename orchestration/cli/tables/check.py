@@ -103,7 +103,7 @@ def print_checks(checks: Sequence[TableCheck]) -> None:
             for number, line in enumerate(_lines(outcome, check.sql)):
                 console.print(line, markup=False, style="" if number else style)
         if check.nothing_new:
-            said = f"  {len(check.nothing_new)} expectations are about rows, and stand as they were: no row is new."
+            said = f"  {len(check.nothing_new)} expectations are about rows, and keep their results: no row is new."
             console.print(said, markup=False)
         elif check.not_recorded and check.outcomes:
             console.print(f"? The next check looks at the same rows: {check.not_recorded}.", markup=False)
@@ -159,12 +159,12 @@ def _verdict_of_checks(checks: Sequence[TableCheck]) -> tuple[str, str]:
 @click.option(
     "--only", "--expectation", "only", multiple=True, metavar="NAME", help="Only this expectation; may be repeated."
 )
-@click.option("--dead-letters", is_flag=True, help="Look at the dead letters alone, and not at the table as well.")
-@click.option("--table", metavar="TABLE", help="Look at this table alone: rows, dead_letters, or a table's name.")
+@click.option("--dead-letters", is_flag=True, help="Check the dead letters only, not the table.")
+@click.option("--table", metavar="TABLE", help="Check this table only: rows, dead_letters, or a table's name.")
 @click.option(
     "--engine",
     type=click.Choice(["pandas", "spark"]),
-    help="What evaluates the rows.  [default: pandas, Spark where they are many]",
+    help="Engine that evaluates the rows.  [default: pandas, Spark for many rows]",
 )
 @click.option("--dry-run", is_flag=True, help="Leave it to the next check to look at the same rows again.")
 @click.option("--history", is_flag=True, help="Check nothing: show what came of the checks before.")
@@ -189,7 +189,7 @@ def check(
 
     Each expectation shows the number of rows that fail, some of them, and the SQL that shows all. Rows count as checked
     if the whole contract was evaluated on all new rows. Status 1 if a critical expectation failed, or one could not be
-    evaluated. --history shows the share of failed rows over time, whoever checked them.
+    evaluated. --history shows the share of failed rows over time, of all checks.
     """
     if dead_letters and table is not None:
         raise FrazilError(

@@ -93,8 +93,8 @@ def maintain(
     """Keep TABLEs healthy: compact small files, expire snapshots, remove orphan files.
 
     A TABLE is namespace.table, or a stream's id for its table and dead letters; without any, all that streams and
-    settings name. What is due is decided from metadata; Spark starts only if there is something to do. The streams may
-    run meanwhile. Status 1 if a table failed; the others are done all the same.
+    settings name. Metadata shows what is due; Spark starts only if there is something to do. The streams may
+    run meanwhile. Status 1 if a table failed; the others are done nevertheless.
     """
     settings = deployment.settings()
     specs, errors = deployment.streams()

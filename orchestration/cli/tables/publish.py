@@ -78,7 +78,7 @@ def published_lines(spec: StreamSpec, done: Published, *, only_shown: bool) -> l
     """Lines about a publication, done or planned."""
     branch, table, found = spec.branch_of(spec.table.name), spec.table.name, done.interval
     if found is None:
-        return [f"Branch {branch} of table {table} is not there yet: the stream has landed nothing."]
+        return [f"Branch {branch} of table {table} does not exist yet: the stream has landed nothing."]
     if not found.files:
         return [f"Nothing to publish: main of table {table} has all that stream {spec.stream} landed on {branch}."]
     what = f"{found.rows:,} rows in {len(found.files):,} files of {len(found.snapshots):,} snapshots on {branch}"
@@ -160,7 +160,7 @@ def publish_by_contract(
     "--after-rollback",
     "answer",
     type=click.Choice(["again", "leave-out"]),
-    help="Main was rolled back, or the branch moved: publish again what is in question, or go on without it.",
+    help="Main was rolled back, or the branch moved: publish the rows in question again, or go on without them.",
 )
 @click.option("--reason", help="With --after-rollback: kept in the stamp, with your name; asked for if not given.")
 @yes_option("With --after-rollback: do it without a question; needed where no terminal can ask.")
@@ -175,12 +175,11 @@ def publish(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Publish STREAM's unpublished rows: append to main what its branch has, and main lacks.
+    """Publish STREAM's unpublished rows: append them from its branch to main.
 
-    One commit takes all of it, as the files that they are: readers of main see nothing of it, or all. It may run at any
-    time, also while the stream lands and while others write to main; what is published is never published again.
-    If the file has publish, the rows are checked by the contract first, and not published if a critical expectation
-    fails: then the status is 1.
+    One commit takes over all their files, so readers of main see all of the rows or none. It may run at any time, also
+    while the stream lands and while others write to main; no row is published twice. If the file has publish, the
+    contract checks the rows first. If a critical expectation fails, they are not published, and the status is 1.
     """
     if answer is not None and dry_run:
         problem = "--dry-run changes nothing, and --after-rollback decides."
@@ -232,10 +231,10 @@ def publish(
 @json_option()
 @click.pass_obj
 def release(deployment: Deployment, stream: str, reason: str | None, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Publish the quarantined rows of STREAM as they are, whatever its contract says of them.
+    """Publish the quarantined rows of STREAM as they are, against its contract.
 
-    Rows that have landed after them wait for the next check (frazil publish). Your name and the reason are kept in the
-    snapshot that main gets. Shows the rows and asks.
+    Later rows wait for the next check (frazil publish). Your name and the reason are kept in the snapshot that main
+    gets. Shows the rows and asks.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     refuse_without_gate(spec)
@@ -264,9 +263,13 @@ def release(deployment: Deployment, stream: str, reason: str | None, yes: bool, 
 
 @click.command()
 @stream_argument()
-@click.option("--reason", help="Kept in the table's stamps and in the letters, with your name; asked for if not given.")
+@click.option(
+    "--reason", help="Kept in the table's stamps and in the dead letters, with your name; asked for if not given."
+)
 @click.option("--through", type=int, help="Only up to this snapshot of the branch; the rest is judged again.")
-@click.option("--without-kafka", is_flag=True, help="Do not read the records again: letters keep the rows as JSON.")
+@click.option(
+    "--without-kafka", is_flag=True, help="Do not read the records again: dead letters keep the rows as JSON."
+)
 @dry_run_option("Show what would be discarded, and change nothing.")
 @yes_option()
 @json_option()
@@ -284,9 +287,8 @@ def discard(
     """Make dead letters of the quarantined rows of STREAM, and let main go on without them.
 
     Each record becomes a dead letter with your name, the reason and the failed expectations. Once contract or stream
-    are corrected, frazil replay STREAM --reason discarded brings them back. Rows that have landed after them wait for
-    the next check (frazil publish). Shows the rows and asks. If it is interrupted, run it again: it finishes what was
-    decided.
+    are corrected, frazil replay STREAM --reason discarded brings them back. Later rows wait for the next check (frazil
+    publish). Shows the rows and asks. If it is interrupted, run it again: it finishes the decision.
     """
     # Imported here: these imports would slow down every other command.
     from jobs.quality.publishing.discard_decision import plan_discard
@@ -329,15 +331,17 @@ def discard_lines(spec: StreamSpec, done: DiscardResult) -> list[str]:
         f"To be discarded: {rows}, which become {letters.letters:,} dead letters in {spec.dead_letter_table}."
         if shown
         else f"Discarded: {rows}. {letters.letters:,} dead letters are in {spec.dead_letter_table}; main of table "
-        f"{spec.table.name} is past them, as snapshot {done.snapshot_id}, and has none of them."
+        f"{spec.table.name} skips them from snapshot {done.snapshot_id} on."
     ]
     if what.ranges:
         lines.append(f"  offsets {describe_ranges(what.ranges)}")
     lines += [f"  {reason}" for reason in what.reasons]
     if letters.as_rows:
-        lines.append(f"  {letters.as_rows:,} letters keep the row as JSON: Kafka does not have their records any more")
+        lines.append(
+            f"  {letters.as_rows:,} dead letters keep the row as JSON: Kafka does not have their records any more"
+        )
     if letters.masked:
-        lines.append(f"  {letters.masked:,} letters do not keep all of their records: errors.dead_letters.mask")
+        lines.append(f"  {letters.masked:,} dead letters do not keep all of their records: errors.dead_letters.mask")
     if done.resumed:
         lines.append(f"  decided by {what.by} at {what.at:%Y-%m-%d %H:%M:%S} UTC ({what.why})")
     if shown:

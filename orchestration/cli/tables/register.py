@@ -34,11 +34,11 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 @json_option()
 @click.pass_obj
 def register(deployment: Deployment, table: str, location: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Enter a table that another catalog made as TABLE, such as lake.payments, in the catalog of frazil.yaml.
+    """Register another catalog's table as TABLE, such as lake.payments, in the catalog of frazil.yaml.
 
-    LOCATION is the table's folder in a Hadoop-style warehouse, or the newest metadata file as the other catalog knows
-    it. No file is copied or changed. Stop whatever writes the table through the other catalog first: of two catalogs
-    each would drop what the other commits.
+    LOCATION is the table's folder in a Hadoop-style warehouse, or the newest metadata file of the other catalog. No
+    file is copied or changed. First stop all writers that use the other catalog: each catalog would drop the other's
+    commits.
     """
     if _NAME.fullmatch(table) is None:
         raise FrazilError(f"{table} is no name of a table.", fix="give namespace and name, such as lake.payments")

@@ -58,11 +58,11 @@ def tag(
     as_json: bool,
     **selected: Any,
 ) -> None:
-    """Give a snapshot of STREAM's table the name NAME, under which Spark reads it, and keep it from expiry.
+    """Tag a snapshot of STREAM's table with NAME, for readers such as Spark, and keep it from expiry.
 
     The default is the newest snapshot. --offset names the snapshot that has the record, --timestamp the first that is
-    complete up to it by the records' time, --snapshot one by its id. The stream may run meanwhile. The name of another
-    snapshot is refused.
+    complete up to it by the records' time, --snapshot one by its id. The stream may run meanwhile. A name that another
+    snapshot has is refused.
     """
     fix = f"frazil tag {stream} NAME, with --list, or NAME with --delete"
     spec, settings = deployment.stream(stream), deployment.settings()

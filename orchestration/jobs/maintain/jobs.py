@@ -125,9 +125,9 @@ def maintenance_schedule() -> dg.ScheduleDefinition:
         cron_schedule=CRON,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Compaction, snapshot expiry and orphan removal: looks at every table each hour and does what its "
-        "policy says is due: mostly nothing, which starts no Spark. Orphans are looked for where orphans.every has "
-        "passed.",
+        description="Compaction, snapshot expiry and orphan removal: looks at every table each hour and does what is "
+        "due by its policy: mostly nothing, which starts no Spark. It looks for orphans once "
+        "orphans.every has passed.",
     )
     def frazil_maintenance(
         context: dg.ScheduleEvaluationContext, deployment: DeploymentResource

@@ -290,7 +290,7 @@ compact_op = _stage(
     "compact",
     COMPACT,
     1,
-    "Compaction: bring small data files together, apply and merge deletes, rewrite manifests, as far as the plan says.",
+    "Compaction: bring small data files together, apply and merge deletes, rewrite manifests, as planned.",
 )
 expire_op = _stage("expire_snapshots", EXPIRE, 2, "Snapshot expiry, after what has to stay is settled.")
 orphans_op = _stage(

@@ -76,7 +76,7 @@ def make_orders(address: str, numbers: Iterator[int]) -> None:
     wait_for(all_landed, "all records to land")
     frazil("pause", "orders", "--reason", "looking at something")
     frazil("resume", "orders", "--reason", "seen it")
-    wait_for(lambda: status("orders")["unpublished_letters"] == 0, "the letters in their topic")
+    wait_for(lambda: status("orders")["unpublished_letters"] == 0, "the dead letters in their topic")
     frazil("stop", "orders", "--reason", "a new version")
     # The letter that is not masked goes to another topic; whoever takes it there is killed before the letter knows.
     create_topic(address, RETURNS, 1)

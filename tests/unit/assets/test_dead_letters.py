@@ -75,7 +75,7 @@ def test_how_many_may_wait(spec: StreamSpec) -> None:
     assert judged(1000, new=50).passed, "5 % are allowed where the file does not say"
     above = judged(1000, new=40, failed_again=11)
     assert (above.passed, above.warn, above.name) == (False, True, LETTERS_WAITING)
-    assert "51 letters wait, 5.10% of the 1,000 records" in above.sentence
+    assert "51 dead letters wait, 5.10% of the 1,000 records" in above.sentence
     assert above.sentence.endswith("Next: frazil replay payments --dry-run")
     assert judged(1000, replayed=500, dismissed=500).passed
     assert judged(99, new=12).passed, "so few of so few may be chance"
@@ -86,7 +86,7 @@ def test_how_many_may_wait(spec: StreamSpec) -> None:
     assert parked.sentence.endswith("Next: frazil letters payments --state parked")
     unreadable = letters_waiting(spec, DeadLetterTally(1, {}, unreadable=4), 1000)
     assert not unreadable.passed
-    assert "4 letters are in data files that cannot be read" in unreadable.sentence
+    assert "4 dead letters are in data files that cannot be read" in unreadable.sentence
 
 
 def test_letters_of_a_parked_table_are_named_and_count_for_no_ratio(spec: StreamSpec) -> None:
@@ -97,7 +97,7 @@ def test_letters_of_a_parked_table_are_named_and_count_for_no_ratio(spec: Stream
     judged = letters_waiting(spec, DeadLetterTally(1, {**kinds, LetterKind("new", "wrong_type", "a"): 2}), 1000)
     assert (judged.passed, judged.warn) == (False, True)
     assert judged.sentence.startswith(
-        "400 letters wait for table orders.a, which is parked or was. Next: frazil status"
+        "400 dead letters wait for table orders.a, which is or was suspended. Next: frazil status"
     )
     assert judged.figures["waiting_for_orders.a"] == 400 and judged.figures["waiting_ratio"] == 0.002
     assert letters_waiting(spec, DeadLetterTally(1, dict(list(kinds.items())[1:])), 1000).passed

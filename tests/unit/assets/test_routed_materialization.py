@@ -150,7 +150,7 @@ def test_a_drain_tells_that_a_table_is_parked_which_is_gone(
             assert instance.get_latest_materialization_event(key_of("orders.INS")) is not None
             assert instance.get_latest_materialization_event(key_of(gone)) is None
         else:
-            assert str(told[key_of(gone)]["table"].value).startswith("parked: its records wait among the dead letters")
+            assert str(told[key_of(gone)]["table"].value).startswith("suspended: its records wait as dead letters")
             assert told[key_of(CHANGES)]["rows_landed"].value == 1
 
 
@@ -199,5 +199,5 @@ def test_a_running_stream_tells_that_a_table_is_parked(tmp_path: Path, monkeypat
             told = {each.asset_key: each.metadata for each in result.asset_materializations_for_node("drain_payments")}
     finally:
         end_all(world)
-    assert str(told[key_of(DELETES)]["table"].value).startswith("parked: its records wait among the dead letters")
+    assert str(told[key_of(DELETES)]["table"].value).startswith("suspended: its records wait as dead letters")
     assert "complete_through" not in told[key_of(DELETES)] and "snapshot_id" in told[key_of(CHANGES)]

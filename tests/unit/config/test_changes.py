@@ -131,7 +131,7 @@ FLAT: dict[str, Any] = {"envelope": "columns", "op": "op"}
         ({"decode": {"value": "string", "schema": "v string"}}, "values of the format string have none"),
         ({"table": {"name": "a.b", "kafka_columns": False}}, "is needed beside changes"),
         ({"table": {"name": "a.b", "kafka_columns": {"offset": False}}}, "is needed beside changes"),
-        ({"decode": {"value": "avro", "schema": "table"}}, "with decode.schema 'table' nothing says"),
+        ({"decode": {"value": "avro", "schema": "table"}}, "with decode.schema 'table' it is unknown"),
         ({"transform": [{"drop": "before"}]}, "there is no column 'before' at this step"),
         ({"changes": {"envelope": "mongo", "schema": "id int"}, "decode": MONGO}, "needs the field _id, the key of"),
         (
@@ -151,7 +151,7 @@ FLAT: dict[str, Any] = {"envelope": "columns", "op": "op"}
             {"changes": "dms", "decode": {"value": "json", "schema": "data struct<id: int>, metadata struct<x: int>"}},
             "needs metadata.operation as string",
         ),
-        ({"changes": "columns"}, "changes: needs op: the column that says what happened to a row"),
+        ({"changes": "columns"}, "changes: needs op: the column with the operation on a row"),
         (
             {"changes": FLAT | {"before": True}},
             "before: true | changes.before: goes with envelope: debezium or dms, not",
@@ -179,8 +179,8 @@ FLAT: dict[str, Any] = {"envelope": "columns", "op": "op"}
         *(
             (
                 {"changes": envelope, "decode": {"value": format_, "schema": schema}},
-                f"{envelope} says by a record's key which row it is about: write decode: {{…, key: {{{form}, "
-                "into: _change_key}}",
+                f"{envelope} identifies the row by the record's key: write decode: {{…, key: {{{form}, into: "
+                "_change_key}}",
             )
             for envelope, format_, schema, form in (
                 ("upsert", "json", "infer", "format: json, schema: infer"),

@@ -240,8 +240,8 @@ def test_a_contract_of_tables_alone_is_one_and_changes_no_row() -> None:
     [
         ({"tables": {"ev.change": [SET]}}, "ev.change", "is no table of route; did you mean 'ev.changes'?"),
         ({"tables": {"x.y": [SET]}}, "x.y", "is no table of route; known: ev.changes, ev.rest"),
-        ({"tables": {"ev.other": [SET]}}, "ev.other:", "the stream's own table: what is expected of it stands in "),
-        ({"tables": {"ev.other_dead": [SET]}}, "ev.other_dead", "stands in contract.dead_letters"),
+        ({"tables": {"ev.other": [SET]}}, "ev.other:", "the stream's main table: its expectations are in "),
+        ({"tables": {"ev.other_dead": [SET]}}, "ev.other_dead", "are in contract.dead_letters"),
         (
             {"tables": {"ev.changes": [{"expect_column_values_to_not_be_null": {"column": "idd"}}]}},
             "column: idd",

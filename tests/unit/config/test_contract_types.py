@@ -171,7 +171,7 @@ table: {name: orders.payments}
         ),
         (
             "frazil_volume_per_hour_to_be_usual: {column: n, min_ratio: 0.5}",
-            "could never pass: column n does not hold times, and this expectation is about rows per hour",
+            "could never pass: column n is not a time, and this expectation is about rows per hour",
         ),
         (
             'expect_column_values_to_not_be_null: {column: id, row_condition: \'col("n") == "X"\'}',

@@ -97,7 +97,7 @@ def test_a_key_s_columns_are_those_of_its_struct_in_the_table(format_: str, sour
     # Their names alone are known without a table.
     assert (spec.decode.declared, spec.record_columns.names) == (None, {"key", "trace_id"})
     assert spec.record_columns.key_names == {"key"}
-    with pytest.raises(ValueError, match="the table says"):
+    with pytest.raises(ValueError, match="the table determines"):
         _ = spec.record_columns.decoded
     value = iceberg_schema(parse_schema("id string"))
     made = spec.table_schema_of(value, iceberg_schema(parse_schema("n long not null, s struct<t: date>")).fields)

@@ -63,7 +63,7 @@ def test_a_time_of_the_rows_can_be_the_event_time(column: str) -> None:
         ({"column": "at", "late": 3}, "or {table: namespace.name}; found 3"),
         ({"column": "at", "late": {"tabel": "a.b"}}, "event_time.late.tabel: unknown key; did you mean 'table'?"),
         ({"column": "at", "late": {"table": "b"}}, "event_time.late.table: must be namespace.table"),
-        ({"column": "at", "late": {"table": "orders.payments"}}, "late.table: is the stream's own table; write land"),
+        ({"column": "at", "late": {"table": "orders.payments"}}, "late.table: is the stream's main table; write land"),
         ({"column": "at", "late": {"table": "orders.payments_dead"}}, "write dead_letter"),
         ({"column": "at", "late": {"table": "{table}"}}, "late.table: must have {table} once at most, and more than"),
         ({"column": "at", "late": {"table": "{table}.{table}"}}, "late.table: must have {table} once at most"),

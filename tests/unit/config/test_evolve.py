@@ -128,7 +128,7 @@ def test_without_it_a_driver_is_not_started_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({}, "publish.gate.*needs a critical expectation about the rows"),
+        ({}, "publish.gate.*needs a critical expectation of the contract about the rows"),
         (
             {"contract": {"expectations": [{**CONTRACT["expectations"][0], "severity": "warning"}]}},
             "publish.gate.*needs a critical expectation",

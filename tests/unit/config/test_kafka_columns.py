@@ -125,7 +125,7 @@ def test_partitions_and_tables_know_the_names() -> None:
     spec = stream({"key": "k", "headers": "h"})
     assert spec.disagreements_with(spec.table_schema) == []
     lacking = spec.disagreements_with(stream(True).table_schema)
-    assert lacking == ["The table lacks what says which record a row is of: k, h."]
+    assert lacking == ["The table lacks columns that name a row's record: k, h."]
     other = stream({"topic": "h", "key": "k"}).table_schema
     assert "Column h is string in the table, where list<struct<key string, value binary>> is needed." in (
         spec.disagreements_with(other)

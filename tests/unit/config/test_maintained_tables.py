@@ -135,7 +135,7 @@ PROBLEMS = [
     ("{compact: {strategy: sort, sort_by: [id, id desc]}}", 5, "compact.sort_by[1]", "repeats 'id'"),
     ("{compact: {strategy: sort, sort_by: [a b]}}", 5, "compact.sort_by[0]", "is not a column"),
     ("{windows: ['22:00']}", 5, "windows[0]", "must be two times of the day (UTC)"),
-    ("{windows: ['22:00-22:00']}", 5, "windows[0]", "holds no time"),
+    ("{windows: ['22:00-22:00']}", 5, "windows[0]", "contains no time"),
     ("{windows: ['24:00-05:00']}", 5, "windows[0]", "must be times from 00:00 to 24:00"),
     ("{windows: '22:00-05:00'}", 5, "windows", "must be a list"),
     ("{expire: {time_travel: always}}", 5, "expire.time_travel", "or none"),

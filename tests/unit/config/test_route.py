@@ -54,7 +54,7 @@ def test_targets_are_the_streams_own_table_its_dead_letters_and_each_table_once(
     assert [each.name for each in (changes, deletes)] == ["ev.changes", "ev.deletes"]
     assert not changes.coordinator and changes.role == "rows" and changes.coordinates == own.coordinates
     assert [str(each) for each in changes.partition_by] == ["bucket(4, id)"]
-    assert [str(each) for each in deletes.partition_by] == ["day(at)"], "as the stream's own table"
+    assert [str(each) for each in deletes.partition_by] == ["day(at)"], "as the stream's main table"
     assert dict(changes.properties) == {"a": "1", "b": "2"} and dict(deletes.properties) == {"a": "1"}
     assert [each.name for each in spec({"unmatched": {"table": "ev.rest"}}).targets][-1] == "ev.rest"
 
@@ -134,7 +134,7 @@ def test_a_route_that_cannot_be_is_refused_with_its_place(tmp_path: Path, route:
 
 def test_settings_of_one_table_in_two_entries_are_refused(tmp_path: Path) -> None:
     twice = [{"match": each, "table": "a.b", "properties": {"p": each}} for each in ("x", "y")]
-    assert "is said of a.b in an entry before" in refused(tmp_path, {"tables": twice})
+    assert "is set for a.b in an earlier entry" in refused(tmp_path, {"tables": twice})
 
 
 @pytest.mark.parametrize("schema", ["infer", "table"])
@@ -209,7 +209,7 @@ def test_tables_that_values_name_are_targets_once_they_are_known() -> None:
     assert known.target_names == ("ev.other", "ev.other_dead", "ev.t_a", "ev.t_B_1")
     more = known.with_named_tables(["ev.t_c", "ev.t_a"])
     assert more.named_tables == ("ev.t_a", "ev.t_B_1", "ev.t_c") and one.named_tables == ()
-    assert [str(each) for each in more.targets[-1].partition_by] == ["day(at)"], "as the stream's own table"
+    assert [str(each) for each in more.targets[-1].partition_by] == ["day(at)"], "as the stream's main table"
     assert more.config_hash == one.config_hash, "which tables there are changes no row"
 
 
@@ -234,7 +234,7 @@ def test_the_name_of_tables_and_how_many_there_may_be_change_rows() -> None:
 
 def test_names_of_tables_lie_where_the_catalog_puts_them(tmp_path: Path) -> None:
     table = {"name": "ev.other", "location": "s3://bucket/other"}
-    assert "says where one table lies, and route.to names many" in refused(tmp_path, NAMED, table=table)
+    assert "is the location of one table, and route.to names many" in refused(tmp_path, NAMED, table=table)
 
 
 def test_tables_are_written_on_the_branch_of_the_stream_s_own_unless_their_entry_names_one(tmp_path: Path) -> None:
@@ -306,11 +306,11 @@ def test_a_table_of_late_rows_is_no_table_of_the_route() -> None:
 @pytest.mark.parametrize(
     ("route", "more", "why"),
     [
-        ({"tables": [{"match": "b", "table": OWN, **PARKED}]}, {}, "is the stream's own table"),
+        ({"tables": [{"match": "b", "table": OWN, **PARKED}]}, {}, "is the stream's main table"),
         (
             {"tables": [{**A, **PARKED}, {"match": "c", "table": "orders.a", **STOPS}]},
             {},
-            "is stop, and an entry before says park of orders.a",
+            "is stop, and an earlier entry has park for orders.a",
         ),
         (
             {"tables": [A], **PARKED},

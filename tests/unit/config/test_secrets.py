@@ -276,7 +276,7 @@ def test_validate_names_it_and_what_to_write(tmp_path: Path) -> None:
     (tmp_path / "streams").mkdir()
     shown = [CliRunner().invoke(main, ["--home", str(tmp_path), "validate", *each]).output for each in ([], ["--json"])]
     assert not [each for each in shown if "hunter" in each]
-    assert "state.store has sslpassword in it, which whoever may read the file of the settings sees" in shown[0]
+    assert "state.store has sslpassword in it, visible to every reader of the settings file" in shown[0]
     assert "write sslpassword: ${env:NAME} under state.properties instead" in shown[0]
     assert "catalog.properties.uri has sslpassword in it" in shown[0]
     assert "write sslpassword=${env:NAME} instead" in shown[0]

@@ -219,7 +219,7 @@ ONE_PROBLEM = [
     ("${env:FRAZIL_T_KAFKA}", "'hunter2", 30, "", "is not YAML"),
     ("${env:FRAZIL_T_KAFKA}", "%hunter2", 7, "", "is not YAML"),
     ("${env:FRAZIL_T_KEY}", "hunter2", 11, "kafka.security.key_password", "write ${env:NAME}"),
-    ("certificates/ca.pem", "${env:FRAZIL_T_PG}", 8, "kafka.security.ca", "cannot stand in a path"),
+    ("certificates/ca.pem", "${env:FRAZIL_T_PG}", 8, "kafka.security.ca", "is not possible in a path"),
     ("  name: lake", "  name: my lake", 15, "catalog.name", "must be a name of letters, digits and _"),
     ("${env:FRAZIL_T_PG}", "hunter2", 18, "catalog.properties.uri", "a password must not be in the file"),
     ("${env:FRAZIL_T_S3}\n    s3.path", "hunter2\n    s3.path", 19, "catalog.properties.s3.secret-access-key", "write ${env:NAME}"),

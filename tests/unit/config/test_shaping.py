@@ -237,7 +237,7 @@ def test_a_key_that_is_left_to_the_table_goes_with_steps_that_add_columns_only()
     key = {"format": "avro", "schema": "table", "into": "key"}
     document = spec_of([{"drop": "id"}]).model_dump(by_alias=True, exclude_unset=True)
     decode = {"value": "avro", "schema": "registry", "key": key}
-    said = r"with decode\.key\.schema 'table' nothing says .* or write 'registry'; or"
+    said = r"with decode\.key\.schema 'table' it is unknown .* or write 'registry'; or"
     with pytest.raises(ValidationError, match=said):
         StreamSpec.model_validate(document | {"decode": decode})
 

@@ -201,7 +201,10 @@ def test_what_its_name_is_made_of_is_in_the_hash() -> None:
     ("more", "said"),
     [
         (late("lake.behind"), r"event_time\.late\.table: has to have \{table\} in it, such as '\{table\}_late'"),
-        (late(location="/tmp/x"), r"event_time\.late\.location: says where one table lies, and \{table\}_late names"),
+        (
+            late(location="/tmp/x"),
+            r"event_time\.late\.location: is the location of one table, and \{table\}_late names",
+        ),
         (
             {**late(), "route": {"to": "lake.{value}", "tables": [{"match": "a", "table": "lake.a_late"}]}},
             r"event_time\.late\.table: would give the late rows of lake\.a to lake\.a_late, a table of the route",
@@ -219,7 +222,7 @@ def test_what_its_name_is_made_of_is_in_the_hash() -> None:
         ),
         (
             {**late(), "table": {"name": "lake.a_late"}, "route": {"to": "lake.{value}"}},
-            r"event_time\.late\.table: would give the late rows of lake\.a to lake\.a_late, the stream's own table",
+            r"event_time\.late\.table: would give the late rows of lake\.a to lake\.a_late, the stream's main table",
         ),
         ({**late(), "table": {"name": OWN, "branch": "b"}}, r"cannot be a table beside table\.branch"),
     ],
@@ -322,7 +325,7 @@ def test_columns_may_come_from_the_transforms_and_partitions_are_of_them() -> No
         (narrow({"drop": ["*"]}), "no column would be left"),
         (narrow([]), "route.tables[0].columns"),
         (narrow("id"), "must be a list of columns"),
-        (narrow({"keep": ["id"], "drop": ["at"]}), "must say either `keep`"),
+        (narrow({"keep": ["id"], "drop": ["at"]}), "must be either `keep`"),
         (narrow({"drp": ["at"]}), "did you mean 'drop'?"),
         (narrow(["id", "**"]), "needs a name behind it"),
         (narrow(["id", "_kafka_offset"]), "is a column of Kafka's own, and those are in every table"),
@@ -332,7 +335,7 @@ def test_columns_may_come_from_the_transforms_and_partitions_are_of_them() -> No
         (narrow(["id"], event_time={"column": "at"}), "of which event_time asks for more: 'at' is no column"),
         (narrow(["type"], table={"name": "ev.own", "identifier_fields": ["id"]}), "of which table.identifier_fields"),
         (narrow(["id"], maintenance=SORTED), "maintenance.compact.sort_by"),
-        (narrow(["id"], {"table": "ev.own"}), "cannot be of ev.own, the stream's own table, which has all columns"),
+        (narrow(["id"], {"table": "ev.own"}), "cannot be of ev.own, the stream's main table, which has all columns"),
         (
             narrow(["id"], contract={"tables": {"ev.ins": [{NOT_NULL: {"column": "at"}}]}}),
             "the rows have no column 'at'",
@@ -340,7 +343,7 @@ def test_columns_may_come_from_the_transforms_and_partitions_are_of_them() -> No
         (named(["at"], table={"name": "ev.own", "partition_by": ["id"]}), "too few for each ev.t_{value}"),
         (
             {**narrow(), "route": {"by": "type", "tables": [{"match": "a", "table": "ev.a"}], "columns": ["id"]}},
-            "route.columns: is of tables that values name",
+            "route.columns: is about dynamic tables",
         ),
     ],
 )  # fmt: skip

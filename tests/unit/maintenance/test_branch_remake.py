@@ -80,7 +80,7 @@ def test_what_is_left_says_what_it_costs(gated: Any, keys: Any, action: str, rea
     ("branch", "gated", "keys", "said"),
     [
         # Ungated: what main has replaced, by number or by size; or small files of its own that nobody compacts.
-        (COSTS, {}, {"files": 20}, "only main is compacted, and no stream publishes it through a gate"),
+        (COSTS, {}, {"files": 20}, "only main is compacted, and no stream publishes it"),
         (COSTS, {}, {"files": 99, "size": "20MB"}, "frazil publish payments, drop the branch, start the stream"),
         (COSTS, {}, {"files": 20, "enabled": False}, "It grows without end"),
         (COSTS, {}, {"files": 21, "size": "21MB"}, None),
@@ -96,7 +96,7 @@ def test_what_is_left_says_what_it_costs(gated: Any, keys: Any, action: str, rea
             COSTS,
             {"ingest": RemakeForecast(refused="Main was rolled back. frazil publish payments --after-rollback WHY")},
             {"files": 20},
-            "It cannot be remade: Main was rolled back. frazil publish payments --after-rollback WHY",
+            "It cannot be rebased: Main was rolled back. frazil publish payments --after-rollback WHY",
         ),
     ],
 )

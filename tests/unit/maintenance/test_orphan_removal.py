@@ -171,7 +171,7 @@ def test_secrets_are_taken_out_of_what_a_store_says(lake: Lake, monkeypatch: pyt
 
     with pytest.raises(FrazilError) as told:
         remove_orphans(Talkative(lake.catalog, lake.settings, [lake.spec], NAME, Policy(), spark), STEP)
-    said = told.value.message.split("cannot be told: ")[1]
+    said = told.value.message.split("cannot be listed: ")[1]
     assert "hunter2" not in said and len(said) <= 600
 
 

@@ -52,8 +52,8 @@ STEPS = [
     (partition("", *[1] * 12, ago=HOT), 1, 12, 16, "12 files of 12 MiB below 16 MiB (at least 12): they become 1 file."),
 ]  # fmt: skip
 LEFT = [
-    (partition("d", 120, 1, ago=HOT), "", "Healthy: there is nothing to win in the files of 1 partitions."),
-    (partition("", 120, 1, ago=HOT), "", "Healthy: there is nothing to win in the files of the table."),
+    (partition("d", 120, 1, ago=HOT), "", "Healthy: nothing to gain in the files of 1 partitions."),
+    (partition("", 120, 1, ago=HOT), "", "Healthy: nothing to gain in the files of the table."),
     (partition("d", 1), "", "Healthy"),
     (partition("d", 90, 90, 90), "", "Healthy"),
     (partition("d", 80, 80), "", "Healthy"),
@@ -288,14 +288,14 @@ def test_a_partition_whose_column_was_dropped_is_left() -> None:
     found = made(table(old("a=u", 1, 1, values=gone)))
     (skip,) = skips_of(found, "compact")
     assert skip.reason == (
-        "Its column was dropped (a), so no condition tells its files from others: rewrite them in Spark. " + step.reason
+        "Its column was dropped (a), so no condition selects its files: rewrite them in Spark. " + step.reason
     )
     many = old("a=u", 100, values=gone, delete_files=9, delete_bytes=9, position_deletes=1)
     compacted = LOOKED.done("compact", NOW - timedelta(hours=2), spec_id=0, scope="a=u")
     found = made(table(many), compacted)
     assert steps_of(found, "position_deletes") == []
     assert [skip.reason for skip in skips_of(found, "position_deletes")] == [
-        "Its column was dropped (a), so no condition tells its delete files from others."
+        "Its column was dropped (a), so no condition selects its delete files."
     ]
 
 

@@ -107,8 +107,8 @@ def test_a_name_that_another_table_has_is_refused(former: Table, catalog: SqlCat
     [
         (None, "is no table of a Hadoop-style warehouse"),
         (9, "names version 9, which does not exist"),
-        ("newest", "holds no number"),
-        ("", "holds no number"),
+        ("newest", "has no number"),
+        ("", "has no number"),
     ],
 )
 def test_a_folder_that_does_not_tell_stops(former: Table, hint: object, message: str) -> None:

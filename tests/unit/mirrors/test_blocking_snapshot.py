@@ -32,7 +32,7 @@ def test_a_blocking_snapshot_is_told_apart_in_words_and_answered_alike(tmp_path:
     )
     with pytest.raises(RestoredSourceError) as stopped:
         world.merged(by="process")
-    assert "If it is a row of a snapshot, the connector may only have read the table anew" in str(stopped.value)
+    assert "If it is a row of a snapshot, the connector may only have read the table again" in str(stopped.value)
     assert stopped.value.fix == "frazil mirror accept shop --new-generation --at shop:0:4"
     world.state = world.state.accepted(stopped.value.breaks)
     world.merged(by="process")

@@ -66,7 +66,7 @@ def test_changes_that_the_mirror_has_go_and_it_goes_on(world: MirrorWorld) -> No
     past = history_of(world.changelog(), "customers")
     assert past.newest is not None and not past.rolled_back and past.newest.position == {P0: 5}
     world.land(Change(4, "dan"))
-    assert "No data file holds changes alone" in said(maintained(world))
+    assert "No data file has only changes" in said(maintained(world))
     refuse_incomplete(world.spec, world.mirror, world.changelog())
     world.merge()
     assert world.rows() == world.source() == {2: "bert", 3: "cid", 4: "dan"}
@@ -124,10 +124,10 @@ def test_changes_stay_for_letters_and_for_younger_ones(world: MirrorWorld) -> No
     letters.append(pa.Table.from_pylist([letter(1, "new"), letter(0, "dismissed")], letters.schema().as_arrow()))
     # The first goes; the second is behind a letter that may come back.
     result = maintained(world)
-    waits = "changes that a mirror lacks, or that are behind a waiting letter, at offsets from 1 on"
+    waits = "changes that a mirror lacks, or that are behind a waiting dead letter, at offsets from 1 on"
     assert f"1 older ones stay in files with others, or for {waits} (2026-11-01 00:01)" in said(result)
     assert result.done[0].detail["expired_changes"] == 1
-    assert "No data file holds" in said(maintained(world))
+    assert "No data file has only changes" in said(maintained(world))
     letters.overwrite(pa.Table.from_pylist([letter(1, "replayed")], letters.schema().as_arrow()))
     assert maintained(world).done[0].detail["expired_changes"] == 1
     world.merge()

@@ -75,7 +75,7 @@ def test_changes_of_any_age_are_ordered_as_long_as_a_stamp_has_all_generations(c
     first = state.partitions[P0].generations[0].since
     assert first == count - MOST_GENERATIONS
     with pytest.raises(
-        UnknownGenerationError, match=rf"anew at offset {first} or before.*stays as it is and can be read"
+        UnknownGenerationError, match=rf"started again at offset {first} or before.*stays as it is and can be read"
     ):
         refuse_older("shop", state, {P0: first - 1} if first else {P0: -1})
     # What is older has expired.
@@ -97,7 +97,7 @@ def test_by_the_generations_of_a_stamp_no_change_is_lower(lineages: list[str], c
 
 def test_a_late_truncate_of_a_former_timeline() -> None:
     known = merged(failovers(3), [])
-    with pytest.raises(UnknownGenerationError, match="anew at offset 2 or before"):
+    with pytest.raises(UnknownGenerationError, match="started again at offset 2 or before"):
         ordered(known, {P0: [at(1, "65", "s1", op="t")]})
     # One of the present timeline is no such.
     assert ordered(known, {P0: [at(3, "3", "s0", op="t")]}).state.floors
@@ -167,7 +167,7 @@ def test_a_truncate_that_comes_behind_later_changes_of_another_partition() -> No
     then = {P2: [at(0, "02", "a", when=10 * SECOND), at(1, "07", "b", when=30 * SECOND)]}
     state = ordered(ordered(MirrorState(), first).state, then).state
     truncate = {P1: [at(0, "06", "b", when=20 * SECOND), at(1, "0c", "b", op="t", when=80 * SECOND)]}
-    with pytest.raises(UnknownGenerationError, match=r"partition 1, have begun anew at offset 1 or before"):
+    with pytest.raises(UnknownGenerationError, match=r"partition 1, have started again at offset 1 or before"):
         ordered(state, truncate)
     whole = first | then | truncate
     assert kept(ordered(MirrorState(), whole), whole) == {P0: {1: "0001.0d.1.0000000000000001"}, P1: {}, P2: {}}

@@ -195,7 +195,7 @@ def test_a_mirror_of_another_key_is_refused(world: MirrorWorld) -> None:
     world.merge()
     world.mirror = world.mirror.model_copy(update={"where": "id > 1"})
     world.land(Change(2, "bob"))
-    with pytest.raises(FrazilError, match="where none, and its file says id > 1"):
+    with pytest.raises(FrazilError, match="where none, and its file has id > 1"):
         world.merge()
 
 

@@ -162,7 +162,7 @@ def test_another_key_is_refused_and_what_helps_is_told(world: MirrorWorld) -> No
     stamp = world.stamp()
     assert stamp is not None
     refuse_other_rows(world.spec, world.mirror, stamp, ("id",))
-    with pytest.raises(FrazilError, match="was made with key id, and its file says name") as stopped:
+    with pytest.raises(FrazilError, match="was made with key id, and its file has name") as stopped:
         refuse_other_rows(world.spec, world.mirror, stamp, ("name",))
     assert stopped.value.fix is not None and "name another table" in stopped.value.fix
     assert "rebuild" not in stopped.value.fix
@@ -280,7 +280,7 @@ def test_a_table_that_a_stream_lands_in_is_not_adopted(world: MirrorWorld) -> No
 def test_before_the_stream_has_landed_there_is_nothing(world: MirrorWorld) -> None:
     assert run(world).increment.until is None
     world.catalog().drop_table(CHANGELOG)
-    with pytest.raises(FrazilError, match="is not there yet"):
+    with pytest.raises(FrazilError, match="does not exist yet"):
         run(world)
 
 

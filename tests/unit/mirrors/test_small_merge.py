@@ -184,7 +184,7 @@ NOT_SMALL: dict[str, tuple[Callable[[MirrorWorld, pytest.MonkeyPatch], None], li
     "changes have come late": (_none, [change("u", 2, 60, id=1)]),
     "the source was truncated": (_none, [change("t", 50)]),
     "values were sent before": (_none, [change("c", 51, id=99, unavailable=["note"])]),
-    "stands in no row": (_none, [change("u", 51, id=99, unavailable=["note"])]),
+    "no row of the mirror has": (_none, [change("u", 51, id=99, unavailable=["note"])]),
     "removed by a later change": (_none, [change("u", 51, 40, id=99, partition=1)]),
     "the filter reads values": (_none, [change("u", 51, id=1, unavailable=["note"])]),
     "the filter has no answer": (_none, [change("u", 51, id=1, note="x", name="")]),

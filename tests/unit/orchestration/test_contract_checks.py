@@ -82,7 +82,7 @@ def test_the_command_shows_what_is_not_as_expected(orders: CheckWorld) -> None:
     assert "! amount_is_set: expect_column_values_to_not_be_null (column: amount)" in result.stdout
     assert "_kafka_offset 1" in result.stdout and "SELECT * FROM frazil.lake.orders WHERE" in result.stdout
     assert "? The next check looks at the same rows: nothing is recorded in a dry run." in result.stdout
-    assert "Table lake.orders_dead is not there yet." in result.stdout
+    assert "Table lake.orders_dead does not exist yet." in result.stdout
     assert lines[-1] == "2 of 2 expectations are not met, 1 of them critical."
 
 
@@ -372,7 +372,7 @@ def test_where_nothing_comes_the_count_is_red_and_the_rest_stands(tmp_path: Path
     assert (silent["amount_is_set"].description or "").startswith("As of ")
     result = command(orders)
     assert result.exit_code == 1, result.output
-    assert "1 expectations are about rows, and stand as they were: no row is new." in result.stdout
+    assert "1 expectations are about rows, and keep their results: no row is new." in result.stdout
     assert result.stdout.splitlines()[-1] == "1 of 1 expectations are not met, 1 of them critical."
     _, document = facts(orders)
     assert document["tables"][0]["nothing_new"] == ["amount_is_set"]

@@ -56,7 +56,7 @@ def row(kind: str, number: int | None, name: str = "a") -> dict[str, Any]:
 
 
 def checked(stream: RoutedStream, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what is said of each table."""
+    """The exit code, and what is reported of each table."""
     result = command(stream, "check", "payments", "--json", *arguments)
     assert result.stdout, result.output
     return result.exit_code, {each["table"]: each for each in json.loads(result.stdout)["tables"]}

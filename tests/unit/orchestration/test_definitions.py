@@ -207,7 +207,7 @@ def test_tables_that_values_name_are_one_asset_behind_the_topic(tmp_path: Path) 
     assert [each.path[0] for each in node.parent_keys] == ["kafka"]
     assert node.group_name == "payments"
     own = graph.get(dg.AssetKey(["frazil", "orders", "payments"]))
-    assert node.parent_keys == own.parent_keys, "the topics before it are those of the stream's own table"
+    assert node.parent_keys == own.parent_keys, "the topics before it are those of the stream's main table"
 
 
 # Files with all that adds a page: a gate, closed days, a contract, late rows, tables that values name.

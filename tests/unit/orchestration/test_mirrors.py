@@ -127,7 +127,7 @@ def test_a_run_that_cannot_merge_names_the_next_command(place: Place) -> None:
     done = place.materialize()
     assert not done.success
     (failed,) = [each for each in done.all_events if each.is_step_failure]
-    assert "changelog shop.customers_changes is not there yet" in str(failed.event_specific_data)
+    assert "changelog shop.customers_changes does not exist yet" in str(failed.event_specific_data)
     assert "frazil run customers" in str(failed.event_specific_data)
 
 

@@ -183,7 +183,7 @@ def _property(draft: Draft, key: str, above: str, properties: Yaml) -> None:
     elif name == "warehouse" and value.startswith("s3a://"):
         keys.approximated(key, "s3a:// and s3:// are two styles of one place", at)
     elif keys.is_open(key) and not looks_secret(name):
-        keys.approximated(key, f"the value stands elsewhere: set the variable of {properties[name]}", at)
+        keys.approximated(key, f"the value is set elsewhere: set the variable of {properties[name]}", at)
     elif name in known_properties() or name.startswith(("header.", "rest.", "hive.", "glue.", "s3.", "adls.", "gcs.")):
         keys.same(key, at)
     else:
@@ -198,7 +198,7 @@ def _style(draft: Draft, above: str, properties: Yaml) -> None:
     """Style of addresses in S3: Java's client puts the bucket into the host unless told, PyIceberg's into the path."""
     keys, key = draft.keys, f"{above}s3.path-style-access"
     if keys.flag(key):
-        keys.not_needed(key, "the bucket stands in the path unless s3.force-virtual-addressing is true")
+        keys.not_needed(key, "the bucket is in the path unless s3.force-virtual-addressing is true")
     elif "s3.endpoint" in properties and not keys.is_open(key):
         properties["s3.force-virtual-addressing"] = "true"
         if keys.has(key):

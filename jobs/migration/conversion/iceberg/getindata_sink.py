@@ -73,7 +73,7 @@ def convert_getindata_sink(draft: Draft) -> None:
             }
         )
     )
-    draft.note("the fork committed each poll of its consumer; trigger.every says how often a batch is committed")
+    draft.note("the fork committed each poll of its consumer; trigger.every sets how often a batch is committed")
 
 
 def _answer_upserts(draft: Draft, upserts: bool) -> None:

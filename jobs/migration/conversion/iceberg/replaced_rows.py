@@ -113,7 +113,9 @@ def changelog_of(draft: Draft, generation: str) -> Changelog | None:
         return Changelog({"envelope": "dms"}, key, ids, {dms[0]: "changes"})
     if field_name:
         block: Yaml = {"envelope": "columns", "op": {"column": field_name, **_WORDS}}
-        draft.ask(f"the words of {field_name}: the sink took those that begin with U or D; see changes.op", blocks=True)
+        draft.ask(
+            f"the values of {field_name}: the sink took those that begin with U or D; see changes.op", blocks=True
+        )
         return Changelog(block, key, ids)
     if not form.assumed and not form.replaced:
         return Changelog(form.block, key, ids)

@@ -102,7 +102,7 @@ def _static(draft: Draft, tables: Tables, decode: Yaml) -> Yaml:
 
 
 def _routed(draft: Draft, decode: Yaml, matches: Mapping[str, str], by: str) -> Yaml:
-    """Blocks `table` and `route`, of tables with their patterns. The first is the stream's own table."""
+    """Blocks `table` and `route`, of tables with their patterns. The first is the stream's main table."""
     first, *_ = matches
     table = _table(draft, first, decode)
     entries: list[Yaml] = []

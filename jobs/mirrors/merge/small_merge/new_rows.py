@@ -83,7 +83,7 @@ def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: 
     lacking = (listed.to_numpy(zero_copy_only=False) > 0) & upsert
     unmet = unmet_rows(folded, there)
     if (lacking & unmet).any():
-        raise NotSmallError("a value that was not sent stands in no row of the mirror")
+        raise NotSmallError("no row of the mirror has a value that was not sent")
     soft = plan.deletes == "soft"
     # Columns that the changelog does not have keep their values.
     own = other_columns(mirror.schema(), plan)
@@ -93,7 +93,7 @@ def new_rows(mirror: Table, folded: pa.Table, there: Sequence[RowsThere], plan: 
     values = _values(mirror, there, folded, kept, stay, own, soft=soft)
     needed = pa.array(np.flatnonzero(lacking[changes][kept]))
     if soft and len(needed) and pc.any(_column(values, DELETED_COLUMN).take(needed)).as_py():
-        raise NotSmallError("a value that was not sent stands in a row that was deleted")
+        raise NotSmallError("a value that was not sent is in a deleted row")
     set_at = np.flatnonzero(newer & upsert[changes])
     chosen = np.concatenate([changes[set_at], np.flatnonzero(unmet & upsert)])
     by_key = np.argsort(chosen, kind="stable")

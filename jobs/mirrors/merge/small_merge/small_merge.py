@@ -156,7 +156,7 @@ def _refuse_table(mirror: Table, plan: MergePlan) -> None:
     if metadata.format_version != 2:
         raise NotSmallError(f"the table has format {metadata.format_version}")
     if metadata.properties.get("write.merge.mode") != "merge-on-read":
-        raise NotSmallError("its files are to be written anew (write.merge.mode)")
+        raise NotSmallError("its files are to be rewritten (write.merge.mode)")
     kinds = {name: mirror.schema().find_type(name) for name in plan.key}
     if others := [f"{name} {kind}" for name, kind in kinds.items() if not isinstance(kind, KEY_TYPES)]:
         raise NotSmallError(f"the key has {', '.join(others)}")

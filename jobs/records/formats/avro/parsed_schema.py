@@ -121,7 +121,7 @@ def _decimal(attributes: Mapping[str, Any], size: int | None) -> Logical | None:
 
 def _decimal_of(precision: int, scale: int) -> Logical:
     if scale > MOST_DIGITS:
-        raise BadWriterSchema(f"a decimal with {scale} digits after the point: a column holds at most {MOST_DIGITS}")
+        raise BadWriterSchema(f"a decimal with {scale} digits after the point: a column has at most {MOST_DIGITS}")
     return Logical(ice.DecimalType(precision, scale), "unscaled")
 
 
@@ -253,7 +253,7 @@ class _Parser:
         double = next(name for name in names if names.count(name) > 1)
         message = f"a union with two types {double!r}"
         if any(isinstance(each.node, Record | Enum | Fixed) for each in branches if each.name == double):
-            message += ": `enhanced.avro.schema.support: true` tells them apart by their full names"
+            message += ": `enhanced.avro.schema.support: true` distinguishes them by their full names"
         raise BadWriterSchema(message)
 
     def _record(self, schema: Mapping[str, Any], namespace: str | None) -> Record:

@@ -22,7 +22,7 @@ SURVEY = "survey"
 """The option of a decoder that may leave blocks undecided, see `Decoded.undecided`."""
 
 
-_UNRESOLVED = "the table says which columns there are, and it was not looked at"
+_UNRESOLVED = "the table determines the columns, and it was not read"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ WITHOUT_MEANING: Mapping[str, str] = {
     "object.additional.properties": "is about schemas that Connect writes; those that are read say it themselves",
     "decimal.format": "is about what Connect writes; decimals are read as base64 and as numbers",
     "ignore.default.for.nullables": "is always so here: a null that was sent stays null, whatever the default",
-    "ignore.modern.dialects": "is not there: the words of all drafts are read, whatever $schema says",
+    "ignore.modern.dialects": "is ignored: the keywords of all drafts are read, whatever $schema is",
     "json.fail.invalid.schema": "is not there: types and what is required are checked, other rules of a schema are not",
 }
 """Options of Connect's JsonSchemaConverter that have no equivalent here, and why."""

@@ -122,7 +122,7 @@ def _said(text: str, name: str, code: int) -> str:
     """Return protoc's first sentence with file and line, and the number of further ones."""
     found = list(_ERROR.finditer(text))
     if not found:
-        return f"protoc refuses the schema and says nothing (it ended with {code})"
+        return f"protoc refuses the schema without a message (it ended with {code})"
     first = found[0]
     where = "" if first["file"] == name else f" in {first['file']}"
     line = f" at line {first['line']}" if first["line"] else ""

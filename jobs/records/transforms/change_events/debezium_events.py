@@ -242,7 +242,7 @@ def checked_source(source: ice.IcebergType | None) -> ice.StructType:
         TransformProblem: It is no such struct.
     """
     if not isinstance(source, ice.StructType):
-        said = "needs 'source', the struct of Debezium's events that says where and when a change happened"
+        said = "needs 'source', the struct of Debezium's events with place and time of a change"
         raise TransformProblem(f"{said}: declare it, such as source struct<connector: string, ts_ms: long, lsn: long>")
     if problem := source_problem(source):
         raise TransformProblem(problem)

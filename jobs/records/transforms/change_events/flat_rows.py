@@ -124,7 +124,7 @@ class UpsertChanges(RowChanges):
         """Return the row's columns, those beside it, and the changelog's own."""
         struct = key_struct(columns, self.key)
         if struct is None:
-            said = f"needs decode.key with into: {KEY}: a record without a value says by its key which row is gone"
+            said = f"needs decode.key with into: {KEY}: a record without a value identifies the deleted row by its key"
             raise TransformProblem(said, ("envelope",))
         time_problem(columns, self.at)
         beside = tuple(each for each in columns if each.name in self.beside)

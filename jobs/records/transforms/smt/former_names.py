@@ -68,7 +68,7 @@ def _new_record_state(given: Mapping[str, str]) -> dict[str, str]:
     if not former:
         return dict(given)
     if _HANDLING in given:
-        raise TransformProblem(f"{_HANDLING} says what {former[0]} said before, and both are given", (former[0],))
+        raise TransformProblem(f"{_HANDLING} replaces {former[0]}, and both are given", (former[0],))
     mode, drops = given.get(_MODE, "drop").strip().lower(), given.get(_TOMBSTONES, "true").strip().lower()
     if drops not in ("true", "false"):
         raise TransformProblem(f"{_TOMBSTONES} is true or false, not '{given[_TOMBSTONES]}'", (_TOMBSTONES,))

@@ -126,7 +126,7 @@ def _exact(text: str) -> float:
     if text == repr(found):
         return found
     if not math.isfinite(found) or Decimal(repr(found)) != Decimal(text):
-        raise ValueProblem(PRECISION_LOSS, "needs a number that a double holds, found another", None)
+        raise ValueProblem(PRECISION_LOSS, "needs a number that a double can store, found another", None)
     return found
 
 

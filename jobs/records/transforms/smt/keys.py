@@ -52,7 +52,7 @@ def fields_of_key(columns: Columns, name: str) -> Columns | None:
         TransformProblem: The column does not exist.
     """
     if name not in columns.names:
-        hint = "which holds the key: a step before left it out, or key_column says its new name"
+        hint = "which has the key: an earlier step left it out, or key_column has its new name"
         raise TransformProblem(f"{no_column(name, columns.names)}, {hint}", ())
     kind = columns.field(name).field_type
     return Columns(kind.fields) if isinstance(kind, ice.StructType) else None

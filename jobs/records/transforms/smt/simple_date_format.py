@@ -199,7 +199,7 @@ class SimpleDateFormat:
         if letters & set("Eu") and not letters & set("dD"):
             return "the day of a week is no day without d beside it"
         if "D" in letters and letters & set("MLd"):
-            return "the day is said twice, by D and by M and d"
+            return "the day is given twice, by D and by M and d"
         return None
 
     def written(self, ms: pa.Array) -> pa.Array:
@@ -251,7 +251,7 @@ def simple_date_format(text: str, key: str) -> SimpleDateFormat:
         else:
             parts.append(Part(letters[0], len(letters)))
     if not any(part.letter for part in parts):
-        raise TransformProblem(f"the pattern '{text}' says nothing of a time", (key,))
+        raise TransformProblem(f"the pattern '{text}' has no part of a time", (key,))
     return SimpleDateFormat(text, tuple(parts))
 
 

@@ -139,10 +139,10 @@ class BatchRunner:
         for name, each in needs.items():
             if each.gaps:
                 raise GapError(
-                    f"stream {self._stream.spec.stream}: table {name} stands before the batch, so records would be "
-                    f"passed over: {'; '.join(map(str, each.gaps))}. Spark's checkpoint says "
+                    f"stream {self._stream.spec.stream}: table {name} is behind the batch, so records would be "
+                    f"skipped: {'; '.join(map(str, each.gaps))}. Spark's checkpoint has "
                     f"{spark_offsets(self._complete)}, the table {spark_offsets(self._stream.positions[name])}.",
-                    fix=f"frazil run {self._stream.spec.stream}, which begins again where the tables stand",
+                    fix=f"frazil run {self._stream.spec.stream}, which begins again at the tables' position",
                 )
 
     def _attempt(

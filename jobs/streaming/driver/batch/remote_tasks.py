@@ -79,7 +79,7 @@ def refuse_unseen(files: Iterable[DataFile], master: str) -> None:
             there = False
         if not there:
             raise FrazilError(
-                f"a task on {master} wrote {file.file_path}, and the driver does not find it there: the folder is not "
-                "one that all hosts share. Nothing of the batch is committed.",
+                f"a task on {master} wrote {file.file_path}, and the driver does not find it: not all hosts share the "
+                "folder. Nothing of the batch is committed.",
                 fix="put the warehouse into an object store, or mount one folder on every host under this path",
             )

@@ -218,7 +218,7 @@ def error_text(problem: Exception, settings: Settings) -> str:
         if name in _OURS:
             return redacted(settings, first_line(rest.strip()))
     if (word := refused_keys(str(problem))) is not None:
-        return f"{type(problem).__name__} (the store says {word})"
+        return f"{type(problem).__name__} (the store answers {word})"
     code = errno.errorcode.get(getattr(problem, "errno", None) or 0)
     return f"{type(problem).__name__} ({code})" if code else type(problem).__name__
 
@@ -226,7 +226,7 @@ def error_text(problem: Exception, settings: Settings) -> str:
 # Java's message about a key encrypted with OpenSSL 3's defaults; Kafka's client supports only older ciphers.
 _PBES2 = "PBES2 SecretKeyFactory not available"
 _ENCRYPTED = (
-    "Java cannot read the private key of kafka.security, for how it is encrypted (PBES2). Write it anew, and name the "
+    "Java cannot read the private key of kafka.security, for how it is encrypted (PBES2). Convert it, and name the "
     "new file: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in client.key -out client.pbes1.key"
 )
 
@@ -264,5 +264,5 @@ def once_more_with_new_keys(action: Callable[[], Result], targets: Iterable[Targ
         renewed = [target.renew_access(refused=True) for target in targets]
         if not any(renewed):
             raise
-        log.warning("%s: the store said %s, and is asked again with new keys of the catalog", what, word)
+        log.warning("%s: the store answered %s, and is asked again with new keys of the catalog", what, word)
     return action()

@@ -76,7 +76,7 @@ def check_tolerance(
                 f"stream {spec.stream}: route.unmatched is fail, and no table of the route takes {unrouted} of "
                 f"{counts.read} records; {_described(_examples(tallies)[UNROUTED])}. "
                 "Nothing of the batch is committed.",
-                fix=f"add a table for them to route.tables in streams/{spec.stream}.yaml, or say route.unmatched: "
+                fix=f"add a table for them to route.tables in streams/{spec.stream}.yaml, or set route.unmatched: "
                 "dead_letter",
                 **batch,
             )

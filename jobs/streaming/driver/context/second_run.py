@@ -48,10 +48,10 @@ _MOST_GUIDS = 10
 
 
 class UnknownFailuresError(StreamStopped):
-    """Records failed for a table that was suspended before their dead letters were made; its columns are unknown.
+    """Records failed for a table that was suspended before their dead letters were written; its columns are unknown.
 
     Safe: Nothing of the batch was committed, and no record is lost.
-    Next: put the table back, or create it with its former columns; then `frazil start S`
+    Next: restore the table, or create it with its former columns; then `frazil start S`
     """
 
 
@@ -129,7 +129,7 @@ def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed], name: 
     name = name or stream.spec.table.name
     table, newest = known_table(stream, name), stream.anchor.newest
     if table is None:
-        raise TypeError(f"table {name} is parked and may not be read, so no record is decoded by it")
+        raise TypeError(f"table {name} is suspended and may not be read, so no record is decoded by it")
     metadata = table.metadata
     if not needs[stream.anchor.name].nothing or newest is None or (decided := _decided_id(stream, name)) is None:
         return metadata
@@ -209,8 +209,8 @@ def tell_other_decisions(
     if fewer := fewer_letters(stream, ranges, needs, results):
         made = results.letters(stream.spec.targets)
         log.error(
-            "stream %s: of records that table %s is past, %d were to be dead letters, and %d are now: its schema, or "
-            "what the registry knows, has changed between two runs of the batch. frazil audit %s --full names them",
+            "stream %s: of the records that table %s has passed, %d were to become dead letters, and %d do now: its "
+            "schema, or the registry, has changed between two runs of the batch. frazil audit %s --full names them",
             *(stream.spec.stream, stream.anchor.name, made + fewer, made, stream.spec.stream),
         )
     return fewer
@@ -295,10 +295,11 @@ def as_before_it_was_parked(
     drop_files(results, stream.targets, keep=frozenset())
     name, tables = stream.spec.stream, ", ".join(parked)
     raise UnknownFailuresError(
-        f"stream {name}: of the records that table {stream.anchor.name} is past, {fewer} had failed and would not fail "
-        f"now: {tables} was parked before their letters were made, and nobody knows which records it could not hold.",
-        fix=f"put {tables} back, or make it with the columns that it had, also under another uuid; then start the "
-        "stream: it stays parked, and its columns decide",
+        f"stream {name}: of the records that table {stream.anchor.name} has passed, {fewer} had failed and would not "
+        f"fail now: {tables} was suspended before their dead letters were written, and it is unknown which records "
+        "did not fit it.",
+        fix=f"restore {tables}, or create it with its former columns, also under another uuid; then start the stream: "
+        "the table stays suspended, and its columns decide",
     )
 
 

@@ -115,7 +115,7 @@ class WriterSchemas:
                 f"subject {' or '.join(self.subjects[:_SHOWN]) or 'of the topics'}: it is empty, lags behind the "
                 "producers, or is another one.",
                 fix="check registry.url in frazil.yaml; or name the subject of the records as decode.subject in the "
-                "stream's file: where the registry has that, records with made-up ids become dead letters",
+                "stream's file: if the registry has it, records with made-up ids become dead letters",
             )
 
 

@@ -234,9 +234,11 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
         log_departures(newest, stream.log, kafka),
     )
     for topic in stream.begin.retired:
-        log.info("stream %s: topic %s was read to its end and is gone; it is retired", spec.stream, topic)
+        log.info("stream %s: topic %s was read to its end and is deleted; it is retired", spec.stream, topic)
     if back := sorted({p.topic for p in returned_topics(newest.retired, stream.log.topics)} if newest else ()):
-        log.warning("stream %s: %s had been called unknown, and goes on where it stood", spec.stream, ", ".join(back))
+        log.warning(
+            "stream %s: %s had been reported as unknown, and goes on at its position", spec.stream, ", ".join(back)
+        )
     stream.positions = {
         name: {p: offset for p, offset in at.items() if p in stream.begin.offsets} for name, at in positions.items()
     }
@@ -261,7 +263,7 @@ def ensure_tables(
     without: Collection[str] = (),
     parkable: Collection[str] = (),
 ) -> None:
-    """Create the stream's missing tables, and check that they hold what the spec declares.
+    """Create the stream's missing tables, and check that they fit the columns of the file.
 
     Args:
         new: Makes the columns of a new table, if the stream's file does not declare them.
@@ -289,7 +291,7 @@ def ensure_tables(
     differences = of_rows.disagreements_with(table.schema(), properties=table.properties) if has_rows else []
     if differences:
         raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "
+            f"stream {spec.stream}: table {spec.table.name} cannot hold what the file declares: "
             + "; ".join(differences),
             fix=misfit_fix(spec, table.schema()),
         )
@@ -321,7 +323,7 @@ def _targets(
         raise TargetRecreatedError(
             f"stream {spec.stream}: table {spec.coordinator} has never received anything of the stream, but "
             f"{', '.join(others)} has, so it is not the table that the stream wrote before.",
-            fix="put the former table back, or give the stream another id and other dead letters to begin anew",
+            fix="put the former table back, or give the stream another id and another dead-letter table to start again",
         )
     return targets
 
@@ -361,7 +363,7 @@ def _text(spec: StreamSpec, settings: Settings, launched: Path) -> str:
             if (found.config_hash, generation(found, settings)) == wanted:
                 return text
     said = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return "# The stream's file had been changed when this was kept; it said the same.\n" + yaml.safe_dump(
+    return "# The stream's file had been changed when this was kept; its meaning was the same.\n" + yaml.safe_dump(
         said, sort_keys=False
     )
 

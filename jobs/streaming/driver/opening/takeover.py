@@ -218,7 +218,11 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
     pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
     anchor = pending.anchor or stream.anchor.name
     if anchor not in targets:
-        log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, anchor)
+        log.warning(
+            "stream %s: table %s of the pending record does not exist any more; the record is dropped",
+            stream_id,
+            anchor,
+        )
         return False
     there = {name: planned for name, planned in pending.targets.items() if name in targets}
     stamps = {name: targets[name].newest for name in {anchor, *there}}
@@ -240,7 +244,10 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
     replaced = [name for name, each in there.items() if name != anchor and each.seen.uuid != targets[name].uuid]
     if anchor in names and (replaced or len(there) < len(pending.targets)):
         # Without that part, all tables would pass over its records. No target has the batch yet, so it runs again.
-        log.warning("stream %s: nothing of the record has landed, and a table of it is gone; it is dropped", stream_id)
+        log.warning(
+            "stream %s: nothing of the record has landed, and a table of it was dropped; the record is dropped",
+            stream_id,
+        )
         return False
     half = half_committed({name: target.newest for name, target in stream.targets.items()}, anchor)
     if anchor in names and half is not None and anchor not in half.lack:
@@ -277,7 +284,11 @@ def _targets_of(content: bytes, stream: OpenStream, catalog: Catalog) -> dict[st
         if name in targets:
             continue
         if not is_there(catalog, name):
-            log.warning("stream %s: table %s of the pending record is gone; its part is dropped", stream_id, name)
+            log.warning(
+                "stream %s: table %s of the pending record does not exist any more; its part is dropped",
+                stream_id,
+                name,
+            )
             continue
         targets[name] = Target(catalog, name, stream_id)
         if branch := written_branch(targets[name].table.metadata, stream_id):
@@ -299,7 +310,7 @@ def _commit_lacking(stream: OpenStream, name: str, target: Target, planned: Pend
     io = target.table.io
     lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
     if lost:
-        log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
+        log.warning("stream %s: files of the pending record are missing (%s and others)", stream_id, lost[0])
         return False
     stream.lease.verify()
     if stream.commit(target, planned, batch) is ProposalOutcome.RUN_AGAIN:
@@ -336,7 +347,7 @@ def refuse_forgetful_catalog(target: Target, claim_again: Callable[[], object]) 
             return
     raise NoHistoryError(
         f"stream {target.owner}: catalog {target.catalog.name} shows no snapshot of table {target.name} but the "
-        "newest. How far a stream has come stands in the snapshots, so nothing could be landed exactly once.",
+        "newest. A stream's position is in the snapshots, so nothing could be landed exactly once.",
         fix="use a catalog that keeps the snapshots of a table: SQLite, PostgreSQL, or Iceberg's REST catalog",
     )
 

@@ -45,7 +45,7 @@ def run_to_last_word(
         return "failed", _last_error(problem, "error", redact)
     except Exception as problem:
         trace = redact(traceback.format_exc())
-        log.error("an error that nobody expected:\n%s", trace)
+        log.error("an unexpected error:\n%s", trace)
         message = redact(f"{type(problem).__name__}: {problem}")
         return "failed", LastError(message, "error", time.time(), "read the driver's log", trace)
     if runner.finished:

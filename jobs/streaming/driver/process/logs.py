@@ -82,7 +82,7 @@ def _handler(path: Path, file_bytes: int) -> logging.Handler:
     except OSError as problem:
         raise FrazilError(
             f"the driver's log {path} cannot be written: {problem.strerror}.",
-            fix="make room there, or correct `state` in frazil.yaml",
+            fix="free space there, or correct `state` in frazil.yaml",
         ) from None
     # Py4J logs stack traces, also on the root logger, for errors that are reported as a sentence here.
     handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)

@@ -171,7 +171,7 @@ class OutboxThread:
             return self._outbox.count()
         except Exception:
             # The table is unavailable as well, so the number of waiting dead letters is unknown.
-            log.debug("the letters that wait cannot be counted", exc_info=True)
+            log.debug("the waiting dead letters cannot be counted", exc_info=True)
             return None
 
     def _change(self, state: OutboxState) -> None:

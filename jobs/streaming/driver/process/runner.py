@@ -163,7 +163,7 @@ class StreamRunner:
         fruitless, decided = 0, True
         while not self.finished and (order := self._control.now()) != "end":
             if self._secrets.changed():
-                log.info("a secret has changed in its file: the stream is opened anew with it")
+                log.info("a secret has changed in its file: the stream is reopened with it")
                 return
             if not decided:
                 # The stamps and the topics determine where a query begins; the former query may have begun months ago.
@@ -321,7 +321,7 @@ class StreamRunner:
         pause = min(longest, 2.0 ** (self._retries - 1))
         text = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
         message = redacted(self._settings, text)
-        log.warning("away, tries again in %.0f s: %s", pause, message)
+        log.warning("unavailable, tries again in %.0f s: %s", pause, message)
         # A driver without brokers reports that minutes before Spark does.
         beat = self._heartbeat.current()
         known = beat.state == "retrying"

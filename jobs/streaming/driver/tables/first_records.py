@@ -80,7 +80,10 @@ def inferred_rows(
     rows = rows and usable_columns(rows, ColumnNames(None, None if spec.shapes else spec.table.partition_names))
     if rows is None or not rows.fields:
         raise RecordsAwaitedError(
-            f"stream {spec.stream}: its topics hold no record yet that says which columns table {spec.table.name} has.",
+            (
+                f"stream {spec.stream}: its topics have no record yet that determines the columns of table "
+                f"{spec.table.name}."
+            ),
             fix=f"produce records, or declare the columns in streams/{spec.stream}.yaml",
         )
     return rows
@@ -151,8 +154,8 @@ def inferred_key(
     found = key_columns(records, connect=connect, events=spec.changes is not None, as_sent=as_sent)
     if found is None or not (found.fields or may_be_keyless(spec)):
         raise RecordsAwaitedError(
-            f"stream {spec.stream}: its topics hold no record yet whose key says which columns table {spec.table.name} "
-            "has of it.",
+            f"stream {spec.stream}: its topics have no record yet whose key determines the key columns of table "
+            f"{spec.table.name}.",
             fix=f"produce records with keys, or declare them in decode.key.schema of streams/{spec.stream}.yaml",
         )
     return found

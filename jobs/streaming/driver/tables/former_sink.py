@@ -75,7 +75,7 @@ def refuse_restarted_sink(stream: str, coordinator: TableMetadata, tables: Itera
         ways = f"take its rows out, in Spark: {commands}, then frazil start {stream}; or {ways}"
     raise SinkRestartedError(
         f"stream {stream}: connector {record.connector} was started again after the takeover. It has committed to "
-        f"{'; '.join(named[:_MOST_NAMED])}{more}. Its records land by the stream as well, and stand twice.",
+        f"{'; '.join(named[:_MOST_NAMED])}{more}. The stream lands its records as well, so they exist twice.",
         fix=f"stop the connector; then {ways}",
         table=next(iter(commits)).name,
     )

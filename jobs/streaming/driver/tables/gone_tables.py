@@ -20,7 +20,7 @@ from jobs.tables.commit.stamp.stamps import Stamp
 
 log = logging.getLogger(__name__)
 
-NOTE = "route.recreate: dropped, and begun anew by the driver"
+NOTE = "route.recreate: dropped, and restarted by the driver"
 
 
 def refuse_gone(spec: StreamSpec, catalog: Catalog, written: Collection[str], newest: Stamp | None = None) -> None:
@@ -73,7 +73,7 @@ def begin_dropped_anew(stream: OpenStream) -> None:
     stream.spec = stream.spec.without_named_tables(dropped)
     for name in dropped:
         stream.targets.pop(name, None)
-    log.warning("stream %s: %s was dropped, and is begun anew when a record names it", stream.id, ", ".join(dropped))
+    log.warning("stream %s: %s was dropped, and is recreated when a record names it", stream.id, ", ".join(dropped))
 
 
 @contextlib.contextmanager
@@ -90,6 +90,6 @@ def reopened_where_dropped(stream: OpenStream) -> Iterator[None]:
         if route is None or not route.recreate or gone.table not in stream.spec.named_tables:
             raise
         raise TableDroppedError(
-            f"stream {stream.id}: table {gone.table} was dropped under the driver, and is begun anew.",
+            f"stream {stream.id}: table {gone.table} was dropped under the driver, and is recreated.",
             fix=f"frazil run {stream.id}",
         ) from gone

@@ -109,7 +109,7 @@ def refuse_altered(spec: StreamSpec, table: TableMetadata) -> None:
     refuse_misnamed(spec, spec.problems_with(table.schema(), table.properties))
     if found := spec.disagreements_with(table.schema(), properties=table.properties):
         raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name} does not take what the stream's steps make: "
+            f"stream {spec.stream}: table {spec.table.name} does not take the columns of the stream's steps: "
             f"{' '.join(found)}",
             fix=misfit_fix(spec, table.schema()),
         )
@@ -130,5 +130,5 @@ def _refuse_bare(stream: OpenStream, name: str, table: Schema) -> None:
     if not {each.name for each in table.fields} - spec.kafka_columns.names:
         raise FrazilError(
             f"stream {spec.stream}: table {name} has no column but Kafka's own, and records go there.",
-            fix=f"add a column of its records to table {name}, or drop it: it is made anew with theirs",
+            fix=f"add a column of its records to table {name}, or drop it: it is recreated with theirs",
         )

@@ -208,7 +208,7 @@ def _of_subject(
             continue
         if newest.schema.kind != format_.registry_kind or format_.writer_rows is None:
             raise FrazilError(
-                f"stream {spec.stream}: {named} is {written.format}, and subject {subject} has schemas of the kind "
+                f"stream {spec.stream}: {named} is {written.format}, and subject {subject} has schemas of the type "
                 f"{newest.schema.kind}.",
                 fix=f"correct {named} in {file}",
             )

@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 ROUNDS = 20
 FOREIGN = (
-    "names a table of this stream: {name} is there, and is not, until `frazil schema apply {stream} --adopt {name}`"
+    "names a table of this stream: {name} exists and is not one, until `frazil schema apply {stream} --adopt {name}`"
 )
 _DROPPED = "names a table that is dropped again and again: {name}"
 _LOOKS = 3
-_UNFIT = "names a table that holds the rows: {name} is there, and does not"
+_UNFIT = "names a table that fits the rows: {name} exists, and does not"
 
 
 class NewTables:
@@ -80,7 +80,7 @@ class NewTables:
             raise FrazilError(
                 f"stream {self._stream.spec.stream}: the tasks of a batch lack tables after {ROUNDS} rounds of making "
                 "them.",
-                fix="start the stream again, and report what its log says",
+                fix="start the stream again, and report what is in its log",
             )
 
         return run

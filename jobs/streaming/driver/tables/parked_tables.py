@@ -40,7 +40,7 @@ from jobs.tables.commit.stamp.target_positions import of_known_topics, target_po
 
 log = logging.getLogger(__name__)
 
-NOTE = "route.on_table_error: parked by the driver, as"
+NOTE = "route.on_table_error: suspended by the driver, as"
 UNABLE = (TargetRecreatedError, TableForbiddenError, CommitDeniedError)
 """Errors of a table that suspend it: it was dropped or recreated, may not be read, or refuses its commit for good."""
 
@@ -66,7 +66,7 @@ def take_places(stream: OpenStream) -> frozenset[str]:
             # It was put back or resumed since this driver looked.
             stream.targets[name] = _real(stream, name)
     new = frozenset(name for name in held if name not in newest.parked)
-    park(stream, {name: why_unable(catalog, name, held[name]) or "it was away" for name in held if name in new})
+    park(stream, {name: why_unable(catalog, name, held[name]) or "it was unavailable" for name in held if name in new})
     return new
 
 
@@ -89,7 +89,7 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
         return
     anchor, newest = stream.anchor, stream.anchor.newest
     if newest is None:
-        raise TypeError("a stream that has never been stamped has no table to park")
+        raise TypeError("a stream that has never been stamped has no table to suspend")
     stamps = {
         name: None if name in unable and isinstance(target, ParkedTarget) else target.newest
         for name, target in stream.targets.items()
@@ -119,14 +119,14 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
     step("after_parking")
     for name, why in unable.items():
         log.error(
-            "stream %s: table %s is parked: %s. Its records are kept as dead letters from here on. Next: %s",
+            "stream %s: table %s is suspended: %s. Its records become dead letters from here on. Next: %s",
             *(stream.id, name, why, next_command(stream.id, name)),
         )
 
 
 def next_command(stream: str, table: str) -> str:
     """What an operator does about a parked table."""
-    back = f"put {table} back, or see that it takes commits, and the columns of the stream's rows"
+    back = f"restore {table}, or let it take commits, and the columns of the stream's rows"
     return f"{back}; stop the stream, `frazil accept {stream} --unpark {table}`"
 
 
@@ -209,11 +209,11 @@ def parked_where_refused(
     if unable:
         stream.lease.verify()
         park(stream, unable)
-        raise unable_error(stream, unable, "is parked")
+        raise unable_error(stream, unable, "is suspended")
 
 
 def unable_error(
-    stream: OpenStream, unable: Mapping[str, str], becomes: str = "is parked when the stream is opened again"
+    stream: OpenStream, unable: Mapping[str, str], becomes: str = "is suspended when the stream is reopened"
 ) -> TableUnableError:
     """Error after which a driver reopens the stream, to suspend what takes no commits."""
     return TableUnableError(

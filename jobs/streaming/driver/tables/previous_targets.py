@@ -46,7 +46,7 @@ def refuse_passing_over(
     if passed:
         raise GapError(
             f"stream {spec.stream}: it landed in {', '.join(former)} until now; in {', '.join(named)} it would begin "
-            f"at `source.start`, past the records {describe_ranges(passed)}, which nobody has read.",
+            f"at `source.start`, past the records {describe_ranges(passed)}, which were never read.",
             fix=f"in streams/{spec.stream}.yaml name the former tables again, or begin with "
             f"`source.start: {{offsets: {spark_offsets({p: range_.start for p, range_ in passed.items()})}}}`",
         )

@@ -53,8 +53,8 @@ def ensure_routed_tables(
             elif not catalog.table_exists(target.name):
                 raise FrazilError(
                     f"stream {spec.stream}: table {target.name} is to have the late rows of {timely}, and cannot be "
-                    "made as long as that is parked.",
-                    fix=f"put back event_time.late as it was in streams/{spec.stream}.yaml until {timely} is unparked",
+                    "created while that is suspended.",
+                    fix=f"put back event_time.late as it was in streams/{spec.stream}.yaml until {timely} is resumed",
                 )
             continue
         try:
@@ -85,7 +85,7 @@ def ensure_late_lane(spec: StreamSpec, catalog: Catalog, timely: str) -> Table:
         return ensure_follower(of_table, catalog, own, name)
     except (NoSuchPropertyException, NoSuchTableError, TableAlreadyExistsError):
         # It is a view, or a table of another format.
-        raise _other_table(spec, name, timely, "it is there and is no table of Iceberg's") from None
+        raise _other_table(spec, name, timely, "it exists and is no Iceberg table") from None
 
 
 def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
@@ -102,7 +102,7 @@ def refuse_other_rows(spec: StreamSpec, there: Table, timely: str) -> None:
         return
     if timely in spec.route.table_names and not made_for(there.metadata, spec.stream):
         return
-    raise _other_table(spec, ".".join(there.name()), timely, "it is there and was not made for them")
+    raise _other_table(spec, ".".join(there.name()), timely, "it exists and was not created for them")
 
 
 def _other_table(spec: StreamSpec, name: str, timely: str, what: str) -> FrazilError:
@@ -139,7 +139,7 @@ def ensure_routed_table(spec: StreamSpec, catalog: Catalog, name: str) -> Table:
         table = remade_table(table, spec.stream, schema, partitions)
     if differences := spec.disagreements_with(table.schema(), name, properties=table.properties):
         raise FrazilError(
-            f"stream {spec.stream}: its further table {name} cannot hold what the spec declares: "
+            f"stream {spec.stream}: its dependent table {name} cannot hold what the file declares: "
             + "; ".join(differences),
             fix=f"`frazil schema apply {spec.stream}`, or correct decode.schema in streams/{spec.stream}.yaml",
         )

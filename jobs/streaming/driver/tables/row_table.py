@@ -199,14 +199,17 @@ def refuse_unfollowed(spec: StreamSpec, found: OpeningColumns) -> None:
     name = spec.table.name
     if found.refused:
         raise FrazilError(
-            f"stream {spec.stream}: table {name} cannot take what the stream's steps make: {'; '.join(found.refused)}.",
+            (
+                f"stream {spec.stream}: table {name} cannot take the columns of the stream's steps: "
+                f"{'; '.join(found.refused)}."
+            ),
             fix=misfit_fix(spec, found.metadata.schema()),
         )
     if unasked := found.unasked(spec):
         said = "; ".join(map(str, unasked))
         kinds = " and ".join(sorted({f"evolve.{each.change}" for each in unasked}))
         raise FrazilError(
-            f"stream {spec.stream}: table {name} lacks what the stream's steps make, and {kinds} leaves it as it is: "
+            f"stream {spec.stream}: table {name} lacks columns of the stream's steps, and {kinds} leaves it as it is: "
             f"{said}.",
             fix=f"frazil schema apply {spec.stream}",
         )

@@ -238,7 +238,7 @@ class SchemaEvolution:
         others = f" and {len(verdict.failed) - 1} more" if len(verdict.failed) > 1 else ""
         return SchemaChangeError(
             f"stream {stream}: the record at {first.at} needs a change of table {self._table.name}: "
-            f"{first.told}{others}; evolve.{first.change} is fail. Nothing of the batch is committed.",
+            f"{first.sentence}{others}; evolve.{first.change} is fail. Nothing of the batch is committed.",
             fix=f"alter the table, or set evolve.{first.change} in streams/{stream}.yaml; then frazil run {stream}",
         )
 

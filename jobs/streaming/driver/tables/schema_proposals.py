@@ -90,7 +90,7 @@ def keep_proposal(store: StateStore, stream: str, table: str, change: SchemaChan
         table,
         change.change,
         change.path,
-        change.told,
+        change.sentence,
         change.at,
         time.time(),
         f"frazil schema apply {stream} --proposal {digest}",
@@ -100,9 +100,9 @@ def keep_proposal(store: StateStore, stream: str, table: str, change: SchemaChan
     commands = f"{proposal.command}; or {proposal.rename}" if proposal.rename else proposal.command
     try:
         if store.create_if_absent(_KEYS.replace("*", digest), msgspec.json.encode(proposal)):
-            log.warning("table %s: it is proposed to %s; %s", table, change.told, commands)
+            log.warning("table %s: it is proposed to %s; %s", table, change.sentence, commands)
     except OSError as problem:
-        log.warning("table %s: it is proposed to %s, which cannot be written down: %s", table, change.told, problem)
+        log.warning("table %s: it is proposed to %s, which cannot be written down: %s", table, change.sentence, problem)
 
 
 def proposals(store: StateStore, schema: Schema | None = None, table: str | None = None) -> list[SchemaProposal]:

@@ -135,8 +135,7 @@ class LagWatch:
             self._work.lag(ends.latest, now, ends.undecided(), self._open.oldest())
         for partition in self._open.hanging(now, self._hanging_seconds):
             log.warning(
-                "topic %s, partition %d: %d records have waited for %.0f s behind a transaction that nobody ends.\n"
-                "  Next: %s",
+                "topic %s, partition %d: %d records have waited for %.0f s behind an open transaction.\n  Next: %s",
                 *(partition.topic, partition.partition, ends.undecided()[partition]),
                 *(now - self._open.since[partition], find_hanging(partition, self._bootstrap)),
             )

@@ -347,7 +347,7 @@ class Lifecycle(DriverProcesses):
         if runs != expected:
             raise FrazilError(
                 f"stream {self._stream}: {config.file.name} or the settings have changed since the plan was shown: "
-                f"generation {expected} was shown, and they are of generation {runs}. "
+                f"generation {expected} was shown, and it is {runs} now. "
                 f"{'Its driver was left as it is' if now.driver is not None else 'No driver was started'}.",
                 fix=f"frazil apply {self._stream}",
             )
@@ -487,7 +487,7 @@ def _state_of(beat: Heartbeat, already: bool) -> str:
     if beat.state == "paused":
         return f"is paused: {who}"
     if beat.state == "retrying":
-        return f"tries again by itself ({beat.error.message if beat.error else 'something is away'}): {who}"
+        return f"tries again by itself ({beat.error.message if beat.error else 'something is unavailable'}): {who}"
     if beat.state == "starting":
         return f"is still starting: {who}; its log is {beat.log}"
     return f"runs{' already' if already else ''}: {who}"

@@ -74,7 +74,7 @@ def await_flush(
 
 def _so_far(beat: Heartbeat | None, number: int) -> str:
     if beat is None:
-        return "no driver has told of itself yet"
+        return "no driver has reported yet"
     if beat.work.flush.number < number:
         return f"its driver ({beat.state}) has not heard of it yet"
     flush = beat.work.flush
@@ -84,10 +84,10 @@ def _so_far(beat: Heartbeat | None, number: int) -> str:
 def _sentence(stream: str, beat: Heartbeat) -> str:
     flush = beat.work.flush
     if not flush.read:
-        return f"{stream} has landed what was there: nothing waited."
+        return f"{stream} has landed everything up to now: nothing waited."
     batches = "a batch" if flush.batches == 1 else f"{flush.batches} batches"
     return (
-        f"{stream} has landed what was there: {flush.read:,} records in {batches}, {flush.landed:,} landed, "
+        f"{stream} has landed everything up to now: {flush.read:,} records in {batches}, {flush.landed:,} landed, "
         f"{flush.dead:,} dead letters."
     )
 
@@ -225,7 +225,7 @@ class StreamControl:
                 now.refuse_other_holder()
                 command = "start" if now.desired.continuous else "run"
                 raise FrazilError(
-                    f"stream {self._stream} has no driver that could land what is there.",
+                    f"stream {self._stream} has no driver that could land the topics' records.",
                     fix=f"frazil {command} {self._stream}",
                 )
             told = now.heartbeat.work.flush.number if now.heartbeat is not None else 0

@@ -78,7 +78,7 @@ def _kill(targets: Callable[[], list[int]], stream: str) -> None:
         if time.monotonic() >= deadline:
             numbers = ", ".join(map(str, sorted(living)))
             raise FrazilError(
-                f"stream {stream}: process {numbers} does not die of SIGKILL; the system holds it.",
+                f"stream {stream}: process {numbers} does not end after SIGKILL: the kernel keeps it.",
                 fix=f"ps -o pid,stat,wchan:30,cmd -p {numbers}",
             )
         known |= {pid: start_time(pid) for pid in living if pid not in known}

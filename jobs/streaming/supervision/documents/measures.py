@@ -76,7 +76,7 @@ PROGRESS: tuple[Measure[Work], ...] = (
     ),
     Measure(
         "frazil_unknown_fields",
-        "Landed records with a key that the schema does not declare; of the 20 paths that were met first.",
+        "Landed records with a key that the schema does not declare; of the first 20 paths.",
         lambda w: w.unknown_fields, "counter", labels=("path",),
     ),
     Measure("frazil_tombstones", "Records without a value, which land nowhere.", lambda w: w.tombstones, "counter"),
@@ -88,11 +88,11 @@ PROGRESS: tuple[Measure[Work], ...] = (
         lambda w: w.warned, "counter", labels=("rule",),
     ),
     Measure(
-        "frazil_parked_letters", "Dead letters made for a table that is parked.", lambda w: w.parked_letters,
+        "frazil_parked_letters", "Dead letters written for a suspended table.", lambda w: w.parked_letters,
         "counter", labels=("table",),
     ),
     Measure(
-        "frazil_parked_since_timestamp_seconds", "Since when a table is parked, since 1970.",
+        "frazil_parked_since_timestamp_seconds", "Time at which a table was suspended, since 1970.",
         lambda w: {name: at / 1000 for name, at in w.parked.items()}, labels=("table",),
     ),
     Measure("", "Number of the newest batch.", lambda w: w.batch, status="batch", line="batch"),
@@ -103,19 +103,19 @@ PROGRESS: tuple[Measure[Work], ...] = (
     Measure("frazil_commit_seconds", "Time spent in commits.", lambda w: w.commit_seconds, "counter"),
     Measure(
         "frazil_commit_refusals",
-        "Commits refused because somebody else had committed to the table first; they were made again.",
+        "Commits that were refused and repeated, because another writer had committed first.",
         lambda w: w.refusals, "counter",
     ),
     Measure(
-        "frazil_last_batch_seconds", "How long the newest batch took.", lambda w: w.last_batch_seconds,
+        "frazil_last_batch_seconds", "Duration of the newest batch.", lambda w: w.last_batch_seconds,
         metadata="batch_duration_ms",
     ),
     Measure(
-        "frazil_last_commit_seconds", "How long its commits took.", lambda w: w.last_commit_seconds,
+        "frazil_last_commit_seconds", "Duration of its commits.", lambda w: w.last_commit_seconds,
         metadata="commit_ms",
     ),
     Measure(
-        "frazil_last_commit_timestamp_seconds", "When the newest batch was committed, since 1970.",
+        "frazil_last_commit_timestamp_seconds", "Time of the newest batch's commit, since 1970.",
         lambda w: w.last_commit_at, status="last_commit", line="last commit", metadata="last_commit",
     ),
     Measure(
@@ -145,13 +145,13 @@ LATENESS: tuple[Measure[Work], ...] = (
         lambda w: _if_timed(w, w.late), "counter", status="records_late", metadata="records_late",
     ),
     Measure(
-        "frazil_lateness_seconds", "By how much late records came behind the watermark; without a sum.",
+        "frazil_lateness_seconds", "Distance of late records behind the watermark; without a sum.",
         lambda w: _if_timed(w, dict(zip(LATENESS_NAMES, w.late_by, strict=True))), "histogram",
         labels=("le",), status="late_by", metadata="late_by",
     ),
     Measure(
         "frazil_lateness_greatest_seconds",
-        "By how much the latest record came behind the watermark since the driver started.",
+        "Distance of the latest record behind the watermark since the driver started.",
         lambda w: _if_timed(w, w.latest_ms / 1000), status="latest_late_seconds", metadata="latest_late_s",
     ),
 )  # fmt: skip
@@ -159,7 +159,8 @@ LATENESS: tuple[Measure[Work], ...] = (
 FRESHNESS: tuple[Measure[Work], ...] = (
     Measure(
         "frazil_valid_through_timestamp_seconds",
-        "Every record that had come by then is in the tables, of a gated stream on its branch; since 1970.",
+        ("Every record that had arrived by this time is in the tables, or on the branch of a write-audit-publish "
+         "stream; since 1970."),
         lambda w: _seconds(w.valid_through_ms), metadata="complete_through",
     ),
     Measure(
@@ -167,35 +168,34 @@ FRESHNESS: tuple[Measure[Work], ...] = (
         lambda w: _seconds(w.watermark_ms), metadata="watermark",
     ),
     Measure(
-        "", "Records that wait.", lambda w: w.total_lag, status="lag", line="lag", metadata="consumer_lag_records"
+        "", "Records not read yet.", lambda w: w.total_lag, status="lag", line="lag", metadata="consumer_lag_records"
     ),
     Measure(
         "frazil_consumer_lag_records", "Records between the position and the log's end.",
         lambda w: w.lag if w.knows_lag else {}, labels=("topic", "partition"), status="lag_by_partition",
     ),
     Measure(
-        "frazil_consumer_lag_timestamp_seconds", "When the consumer lag was looked up, since 1970.",
+        "frazil_consumer_lag_timestamp_seconds", "Time at which the consumer lag was measured, since 1970.",
         lambda w: w.lag_at,
     ),
     Measure(
         "frazil_undecided_records",
-        "Records of open transactions behind the end that the consumer lag is counted to.",
+        "Records of open transactions, which the consumer lag does not count.",
         lambda w: w.total_undecided, status="undecided_records", metadata="undecided_records",
     ),
     Measure(
         "frazil_undecided_since_timestamp_seconds",
-        "Since when they have waited without any being decided, where they wait longest, since 1970.",
+        "Time since which such records have waited, where they wait longest, since 1970.",
         lambda w: w.undecided_since, status="undecided_since",
     ),
 )  # fmt: skip
 OF_WORK = PROGRESS + EVENT_TIMES + LATENESS + FRESHNESS
 OF_DRIVER: tuple[Measure[Heartbeat], ...] = (
     Measure(
-        "frazil_unpublished_letters", "Dead letters in the table that their topic lacks.",
+        "frazil_unpublished_letters", "Dead letters that are not in their topic yet.",
         lambda beat: beat.unpublished_letters, status="unpublished_letters",
-    ),
-    Measure("frazil_driver_start_timestamp_seconds", "When the driver started, since 1970.", lambda beat: beat.since),
-    Measure(
+    ), Measure("frazil_driver_start_timestamp_seconds", "Time of the driver's start, since 1970.", lambda beat:
+    beat.since), Measure(
         "frazil_driver_state", "1 for the driver's state, else 0.",
         lambda beat: {state: float(state == beat.state) for state in get_args(State)}, labels=("state",),
     ),

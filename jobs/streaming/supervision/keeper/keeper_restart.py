@@ -85,13 +85,13 @@ def decide_restart(
     if control.end_attempt >= attempt:
         return KeeperDecision(f"it was asked to end ({control.action})")
     if beat is not None and beat.attempt == attempt and beat.final:
-        return KeeperDecision(f"it has said its last word ({beat.state})")
+        return KeeperDecision(f"it has reported its end ({beat.state})")
     if actual.driver is not None:
         return KeeperDecision("a driver runs")
     if actual.other_holder is not None:
         return KeeperDecision("something else lands the stream's records")
     if not file_exists:
-        return KeeperDecision("the stream's file is gone")
+        return KeeperDecision("the stream's file is missing")
     failures = failures_in_a_row(launch, beat, policy.stable_after)
     if failures > policy.max_restarts:
         return KeeperDecision(f"it failed {failures} times in a row")
@@ -142,7 +142,7 @@ def restart_driver(order: dict[str, Any]) -> None:
 
 def _launch(folder: StreamFolder, order: dict[str, Any]) -> KeeperDecision:
     stream, attempt = order["stream"], int(order["attempt"])
-    why = f"attempt {attempt} (process {order['pid']}) ended without a last word"
+    why = f"attempt {attempt} (process {order['pid']}) ended without a report"
     with exclusive(folder.root / LOCK, deadline_seconds=_LOCK_SECONDS):
         decision, actual = _decide(folder, order)
         former = actual.launch
@@ -157,7 +157,7 @@ def _launch(folder: StreamFolder, order: dict[str, Any]) -> KeeperDecision:
             file=former.file,
             failures=decision.failures,
             at=now,
-            reason=f"its keeper: {why}",
+            reason=f"its watchdog: {why}",
             kept=former.kept + 1,
             kept_newest=(*former.kept_newest, KeptRestart(attempt + 1, now, why))[-_KEPT_NEWEST:],
         )
@@ -179,7 +179,7 @@ def _decide(folder: StreamFolder, order: dict[str, Any]) -> tuple[KeeperDecision
 
 def _report(attempt: int, sentence: str) -> None:
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    print(f"{at} keeper of attempt {attempt}: {sentence}", file=sys.stderr, flush=True)
+    print(f"{at} watchdog of attempt {attempt}: {sentence}", file=sys.stderr, flush=True)
 
 
 def _folder(order: dict[str, Any]) -> StreamFolder:

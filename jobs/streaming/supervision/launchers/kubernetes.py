@@ -108,9 +108,9 @@ class KubernetesPods:
         asked = time.monotonic()
         if not wait_until(lambda: self.look(process).life == "ended", seconds + _GONE_SECONDS, 0.5):
             raise FrazilError(
-                f"stream {label}: pod {process.handle} was told to end, and is not known to have ended: "
+                f"stream {label}: pod {process.handle} was asked to end, and it is unknown whether it has: "
                 f"{self.look(process).reason or 'it runs'}.",
-                fix=f"kubectl -n {api.namespace} describe pod {name}; where its node is lost for good, delete the node",
+                fix=f"kubectl -n {api.namespace} describe pod {name}; if its node is lost for good, delete the node",
             )
         return time.monotonic() - asked < seconds
 
@@ -143,7 +143,7 @@ def look_at(pod: Mapping[str, Any] | None, now: float) -> Look:
         return Look("unknown", f"node {place} does not say how the pod is", place)
     if (until := pod.get("metadata", {}).get("deletionTimestamp")) and now > _seconds(until) + _SAID_SECONDS:
         # Its node would have reported the end. If the node is lost, its last report stays, usually that the pod runs.
-        return Look("unknown", f"the pod was to be gone at {until}, and node {place} does not say that it is", place)
+        return Look("unknown", f"the pod should have ended at {until}, and node {place} does not confirm it", place)
     if phase == "Pending":
         return Look("alive", _why_pending(status) or "the pod waits to be started", place)
     return Look("alive", "", place)

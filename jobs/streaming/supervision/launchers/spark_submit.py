@@ -76,7 +76,7 @@ class SparkSubmissions:
         chosen = self.settings.drivers.spark_submit
         if chosen is None:
             raise FrazilError(
-                f"A driver was submitted to Spark, and {SETTINGS_FILE} does not say any more where its master is.",
+                f"A driver was submitted to Spark, and {SETTINGS_FILE} does not name its master any more.",
                 fix=f"write drivers.spark_submit into {SETTINGS_FILE} again, until that driver has ended",
             )
         return chosen
@@ -156,7 +156,7 @@ class SparkSubmissions:
         said = self._run([*conf, _CLIENT, "kill", self.master, process.handle], self._secret_environment())
         if not wait_until(lambda: self.look(process).life == "ended", _ENDED_SECONDS, 1.0):
             raise FrazilError(
-                f"stream {label}: Spark's master was told to end {process.handle}, and it is not known to have ended: "
+                f"stream {label}: Spark's master was asked to end {process.handle}, and it is unknown whether it has: "
                 f"{self.look(process).reason or 'it runs'}.\n{_indented(said)}",
                 fix="see the master's page; run this again",
             )
@@ -254,7 +254,7 @@ def look_in(page: Mapping[str, Any], handle: str) -> Look:
         if each.get("id") == handle:
             worker = str(each.get("worker") or "")
             place = match[1] if (match := re.fullmatch(r"worker-[0-9]+-(.+)-[0-9]+", worker)) else ""
-            waits = "no worker has room for it" if each.get("state") == "SUBMITTED" else ""
+            waits = "no worker has enough free cores or memory for it" if each.get("state") == "SUBMITTED" else ""
             return Look("alive", waits, place)
     for each in page.get("completeddrivers", ()):
         if each.get("id") == handle:

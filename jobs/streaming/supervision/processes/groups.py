@@ -54,7 +54,7 @@ _ENDS = FINAL | {"stopping"}
 
 
 class GroupRollsError(FrazilError):
-    """The driver of the group ends to make room for one with new settings.
+    """The group's driver ends, so that one with new settings can start.
 
     Safe: Its batch is committed first.
     Next: none: the supervisor starts the new driver
@@ -65,7 +65,7 @@ class GroupRollsError(FrazilError):
     """
 
     def __init__(self, group: DriverGroup, driver: Driver) -> None:
-        super().__init__(f"the driver of group {group.name} makes room for another.")
+        super().__init__(f"the driver of group {group.name} gives way to another.")
         self.group: DriverGroup = group
         self.driver: Driver = driver
 

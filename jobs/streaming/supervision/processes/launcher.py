@@ -80,7 +80,7 @@ class LaunchedDriver:
         who = f"{process_name(self.process)}{f': {reason}' if reason else ''}"
         if self.group is not None:
             return f"is given to the driver of its group, which begins it when it can: {who}"
-        return f"is started, and has not said anything yet: {who}"
+        return f"is started, and has not reported yet: {who}"
 
     def look(self) -> Look:
         """Its launcher's present answer about it."""
@@ -239,7 +239,9 @@ def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat | No
     wait_until(settled, timeouts.ready_seconds, poll)
     beat = launching.heartbeat()
     if beat is None:
-        raise FrazilError(f"{launching.folder.store.place(BEAT)} has gone.", fix=f"frazil restart {launching.stream}")
+        raise FrazilError(
+            f"{launching.folder.store.place(BEAT)} does not exist any more.", fix=f"frazil restart {launching.stream}"
+        )
     if beat.final:
         # Its last heartbeat is written, and the processes that it started are about to end.
         wait_until(lambda: not launching.lives(), timeouts.term_seconds, poll)
@@ -262,8 +264,8 @@ def final_error(launching: LaunchedDriver, beat: Heartbeat) -> FrazilError:
         }.get(beat.state, "failed")
         return FrazilError(f"The driver of stream {stream} {ending} (attempt {beat.attempt}).", fix=f"read {log}")
     return FrazilError(
-        f"The driver of stream {stream} died without a word while it was {beat.state} (attempt {beat.attempt})"
-        f"{_last_words(launching)}",
+        f"The driver of stream {stream} died without a report while it was {beat.state} (attempt "
+        f"{beat.attempt}){_last_words(launching)}",
         fix=f"read {log}",
     )
 

@@ -165,7 +165,7 @@ def desired_state(
     except Exception as unknown:
         launchable = False
         if file == "valid":
-            file, problem = "invalid", f"its generation cannot be told: {unknown}"
+            file, problem = "invalid", f"its generation is unknown: {unknown}"
             error = SpecError([problem])
     return DesiredState(
         stream,

@@ -53,8 +53,8 @@ def spec_refusal(spec: StreamSpec, file: Path, table: Table | None) -> SpecError
     if not found:
         return None
     fix = (
-        f"`frazil schema apply {spec.stream}`, or correct {file.name}; it is rolled out by itself once "
-        f"`frazil validate {spec.stream}` says ok"
+        f"`frazil schema apply {spec.stream}`, or correct {file.name}; it is rolled out by itself once `frazil "
+        f"validate {spec.stream}` reports ok"
     )
     try:
         document = read_yaml(file, shown=shown_path(file))
@@ -94,7 +94,7 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
             return
         yield from found.problems
         for said in (*found.refused, *map(str, found.unasked(spec))):
-            yield ("transform",), f"table {spec.table.name} does not take what the steps make: {said}"
+            yield ("transform",), f"table {spec.table.name} does not take the columns of the steps: {said}"
         if found.problems or found.refused or found.changes:
             # The next start decides about other changes.
             return

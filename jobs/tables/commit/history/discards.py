@@ -138,8 +138,8 @@ class Discards:
     def _of(cls, said: Mapping[str, Any], stream: str, properties: Mapping[str, str]) -> Self:
         if said["v"] != FORMAT:
             raise FrazilError(
-                f"stream {stream}: what its table says of discards is of format {said.get('v')!r}, not {FORMAT}: it "
-                "was written by another version.",
+                f"stream {stream}: the record of discards in its table is of format {said.get('v')!r}, not {FORMAT}: "
+                "it was written by another version.",
                 fix="use the version of frazil that did so last, or a newer one",
             )
         old = (Discard.forgotten(*one) for one in said.get("forgotten", ()))

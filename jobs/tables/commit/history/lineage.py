@@ -102,7 +102,7 @@ def older_versions(table: Table) -> Iterator[TableMetadata]:
         try:
             yield FromInputFile.table_metadata(table.io.new_input(entry.metadata_file))
         except (FileNotFoundError, PermissionError) as problem:
-            log.info("table %s: an older version of its metadata is gone: %s", ".".join(table.name()), problem)
+            log.info("table %s: an older version of its metadata is missing: %s", ".".join(table.name()), problem)
             return
 
 

@@ -62,8 +62,8 @@ def told_lost(newest: Stamp, lost: Mapping[str, int]) -> Iterator[str]:
     for name, count in lost.items():
         since = datetime.fromtimestamp(newest.parked.get(name, 0) / 1000, UTC)
         yield (
-            f"{count:,} of the {newest.held[name]:,} dead letters that hold rows of table {name}, parked, are gone: "
-            "the dead letters were dropped, or rolled back. Put them back as they were, if somebody has them; or read "
-            f"the records again: `frazil reset-offsets {newest.stream} --to …`, to before {since:%Y-%m-%dT%H:%M:%SZ}, "
-            "when it was parked. Without --yes the command only says what becomes of the other tables' rows"
+            f"{count:,} of the {newest.held[name]:,} dead letters with rows of suspended table {name} are missing: "
+            "their table was dropped, or rolled back. Restore them if you have a copy; or read the records again: "
+            f"`frazil reset-offsets {newest.stream} --to …`, to before {since:%Y-%m-%dT%H:%M:%SZ}, when it was "
+            "suspended. Without --yes the command only shows what becomes of the other tables' rows"
         )

@@ -99,8 +99,8 @@ def last_remade(metadata: TableMetadata, branch: str) -> Remade | None:
     said = msgspec.json.decode(text)
     if said.get("v") != _FORMAT:
         raise FrazilError(
-            f"branch {branch} was remade by another version: {remade_property(branch)} is of format {said.get('v')!r}, "
-            f"not {_FORMAT}.",
+            f"branch {branch} was rebased by another version: {remade_property(branch)} is of format "
+            f"{said.get('v')!r}, not {_FORMAT}.",
             fix="use the version of frazil that did so last, or a newer one",
         )
     (base, base_sequence), (first, last) = said["base"], said["issued"]

@@ -94,7 +94,7 @@ def why_unable(catalog: Catalog, name: str, uuid: str) -> str | None:
     try:
         found = str(catalog.load_table(name).metadata.table_uuid)
     except NoSuchTableError:
-        return "the table is gone"
+        return "the table was dropped"
     except Exception as problem:
         if not is_forbidden(problem):
             raise

@@ -87,7 +87,7 @@ def commit_once(
         Id of the new snapshot, or of the new schema if the schema changed.
 
     Raises:
-        HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
+        HeadMovedError: Head, schema, spec or table changed, or the table was dropped; nothing landed.
         CatalogFailedError: The catalog failed for another reason; nothing has landed so far.
         CommitDeniedError: The catalog refuses such a commit, or this user; nothing has landed so far.
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.

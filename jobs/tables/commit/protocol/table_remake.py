@@ -53,7 +53,7 @@ def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec)
             commit_once(table, Append(alter=updates), summary=made, properties=made | uuids)
             log.warning("table %s is empty, and has been made as the stream declares now", name)
     except HeadMovedError as refused:
-        log.info("table %s is not made anew, as somebody committed to it: %s", name, refused)
+        log.info("table %s is not rebuilt, because somebody committed to it: %s", name, refused)
     return table.catalog.load_table(table.name())
 
 

@@ -302,7 +302,7 @@ class Target:
                 self._load()
             if self.snapshot_id != head:
                 raise FrazilError(
-                    f"table {self.name} was committed to by somebody else at the same moment.",
+                    f"table {self.name} got another writer's commit at the same moment.",
                     fix="run the command again",
                 )
             self.commit(Append(), stamp, more=more)

@@ -182,7 +182,7 @@ def _cut_topic(
 
 
 def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) -> NewStamps:
-    """Answer to a table that was dropped: the stream's own table begins again at `source.start`, others go on."""
+    """Answer to a table that was dropped: the stream's main table begins again at `source.start`, others go on."""
     if table == anchor:
         return {
             name: replace(stamp.decided(Decision("recreated_table")), start={}, config=config)

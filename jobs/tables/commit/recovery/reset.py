@@ -34,7 +34,7 @@ RESET_NOTE = " · offsets reset: "
 
 
 class ResetRefusedError(FrazilError):
-    """The stream's position cannot be moved so, or not now.
+    """The stream's position cannot be moved there, or not now.
 
     Safe: Nothing was changed.
     Next: the command that the message names; then `frazil reset-offsets S` again
@@ -103,7 +103,7 @@ def complete_positions(
     }
     if half or different:
         raise ResetRefusedError(
-            f"stream {stream}: its tables do not all stand at the same position: "
+            f"stream {stream}: its tables are not all at the same position: "
             f"{describe_ranges(half.ranges if half else different)} is in some of them only.",
             fix=f"frazil run {stream}, which completes them; then reset the offsets",
         )
@@ -178,7 +178,9 @@ def reset_stamps(
             name,
             replace(
                 signed_answer(
-                    stamp.decided(Decision("reset", again=again)), epoch, f"{note}; in force once {anchor} says so"
+                    stamp.decided(Decision("reset", again=again)),
+                    epoch,
+                    f"{note}; in force once {anchor} has its stamp",
                 ),
                 start=low,
                 position=low,

@@ -37,12 +37,12 @@ def rolled_back(stream: str, table: str, past: History, branch: str = MAIN_BRANC
     former = past.newest.branch if past.newest else ""
     if past.doubt:
         return RolledBackError(
-            f"stream {stream}: it cannot be shown that {where} still holds the stream's last commit: the "
-            "snapshots since then were committed by others and have expired, so somebody may have rolled the table "
-            "back, or replaced it.",
+            f"stream {stream}: it is unknown whether {where} still has the stream's last commit: the snapshots since "
+            "then were committed by others and have expired, so somebody may have rolled the table back, or replaced "
+            "it.",
             fix=f"`frazil audit {stream} --full` to see whether records are missing; `frazil accept {stream} "
-            f"--rollback keep` to go on where the stream stands, or `frazil accept {stream} --rollback reland` to land "
-            "again all that Kafka still keeps",
+            f"--rollback keep` to go on at the stream's position, or `frazil accept {stream} --rollback reland` "
+            "to land again all that Kafka still keeps",
         )
     if branch != MAIN_BRANCH or former:
         was = f"branch {former}" if former else "main"
@@ -89,8 +89,8 @@ def refuse_unknown_publication(
             continue
         if published_through(tables[name], stream, branch):
             raise FrazilError(
-                f"stream {stream}: branch {branch} of table {name} was dropped, and its snapshots have expired, so "
-                "nobody can say which of its records main has. Landing all of them again would double those.",
+                f"stream {stream}: branch {branch} of table {name} was dropped, and its snapshots have expired, so it "
+                "is unknown which of its records main has. Landing all of them again would double those.",
                 fix=f"`frazil accept {stream} --rollback keep`, then `frazil reset-offsets {stream}` to the first "
                 "record that main lacks",
             )

@@ -77,7 +77,7 @@ def starting_point(
         if topic not in retired:
             half = any(reached.get(partition, at) > at for partition, at in known.items() if partition.topic == topic)
             raise TopicLostError(
-                f"stream {stream}: topic {topic} is gone, and the records "
+                f"stream {stream}: topic {topic} was deleted, and the records "
                 f"{describe_ranges(unread(topic, known, anchor, reached))} were not "
                 + ("landed in every table." if half else "read."),
                 fix=f"`frazil accept {stream} --lost-topic {topic}` to go on without them",

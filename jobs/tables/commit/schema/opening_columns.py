@@ -92,7 +92,7 @@ def opening_columns(
         fit = fitting_table(spec, metadata, spec.decoded_for(table, properties), relax_missing=relax_missing)
     if fit.changes and not relax_missing and _has_made(spec, metadata):
         # Rows of these steps have landed, so somebody has changed the table, not the file.
-        said = f"it had what the steps make, and somebody has altered it: {'; '.join(map(str, fit.changes))}"
+        said = f"it had the columns of the steps, and somebody has altered it: {'; '.join(map(str, fit.changes))}"
         return OpeningColumns(metadata, decoded, (), (said,))
     return OpeningColumns(metadata, decoded, fit.changes, fit.refused)
 
@@ -146,8 +146,8 @@ def _first(spec: StreamSpec, metadata: TableMetadata, new: Callable[[], DecodedC
     name = decoded_property(spec.stream)
     if stamped_digest(metadata.properties, spec.stream) is not None:
         raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name} has lost its property {name}, which keeps the columns that "
-            "the stream decodes: without it nobody knows what the table's columns are made of.",
+            f"stream {spec.stream}: table {spec.table.name} has lost its property {name}, which keeps the columns "
+            "that the stream decodes: without it the origin of the table's columns is unknown.",
             fix="set it again as an older version of the table's metadata has it, or give the stream another id",
         )
     return _of_table(spec, metadata) if new is None or has_landed(spec, metadata) else new()
@@ -218,7 +218,7 @@ def columns_operation(
         metadata,
         made.schema,
         made.changes,
-        made.told,
+        made.sentences,
         properties=properties,
         same_schema=not made.changes,
         added=_size(grown[0]) - _size(grown[1]),

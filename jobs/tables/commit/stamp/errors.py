@@ -9,7 +9,7 @@ from jobs.base.errors import FrazilError, StreamStopped
 from jobs.base.spark_names import spark_name
 from jobs.tables.commit.stamp.offsets import Ranges
 
-_BEGUN = "the stream's own table from its `start`, any other with what comes from then on"
+_BEGUN = "the main table from its `start`, any other with records from then on"
 
 
 class HeadMovedError(Exception):
@@ -46,7 +46,7 @@ class FencedError(FrazilError):
 
 
 class LeaseLostError(FencedError):
-    """The driver's lease is not its own any more, although no other driver is known.
+    """The driver's lease has another owner, although no other driver is known.
 
     Safe: This driver commits nothing more.
     Next: `frazil status S`
@@ -71,8 +71,8 @@ class LeaseExpiredError(LeaseLostError):
         super().__init__(
             stream,
             epoch,
-            f"the lease ran out: it was not renewed for {age_seconds:,.1f} s and holds for {ttl_seconds:g} s; "
-            "the host was suspended, the process stopped, or its state folder could not be written",
+            f"the lease ran out: it was not renewed for {age_seconds:,.1f} s and is valid for {ttl_seconds:g} s; the "
+            "host was suspended, the process stopped, or its state folder could not be written",
         )
 
 
@@ -101,7 +101,7 @@ class CommitDeniedError(StreamStopped):
 
 
 class GapError(StreamStopped):
-    """Going on would pass over records that nobody has read.
+    """Going on would skip records that were never read.
 
     Safe: Nothing of the batch was committed, and no record is lost.
     Next: name the former tables again in the stream's file, or begin at the offsets that the message names; then
@@ -117,12 +117,11 @@ class RolledBackError(StreamStopped):
         them again
 
     A branch that was dropped or moved back counts as rolled back. So does a table that was restored from older
-    metadata: put its newest metadata back, or give one of the answers. If it only cannot be shown that a table
-    holds the stream's last commit, look first with `frazil audit S --full`; `keep` then goes on where the stream
-    stands.
+    metadata: put its newest metadata back, or give one of the answers. If it is only unknown whether a table still has
+    the stream's last commit, run `frazil audit S --full` first; `keep` then goes on at the stream's position.
 
     If `main` of a published branch was rolled back, nothing is published. `frazil publish S --after-rollback again`
-    publishes what was taken out, and `frazil publish S --after-rollback leave-out` goes on without it.
+    publishes the removed rows again, and `frazil publish S --after-rollback leave-out` goes on without them.
     """
 
 
@@ -141,11 +140,11 @@ class _TableStop(StreamStopped):
 class TargetRecreatedError(_TableStop):
     """A table was dropped and created again, or is not the one that the stream wrote.
 
-    Safe: The other tables keep their rows. The former table's rows are gone unless it is restored.
-    Next: put the former table back, or `frazil accept S --recreated TABLE` to begin the table anew
+    Safe: The other tables keep their rows. The former table's rows are lost unless it is restored.
+    Next: restore the former table, or `frazil accept S --recreated TABLE` to start again with the new one
 
-    An empty table of the name may come from a driver that was suspended while it created it. Drop it, then put the
-    former table back.
+    An empty table of that name may come from a driver that paused while it created the table. Drop it, then restore the
+    former table.
     """
 
 
@@ -153,10 +152,10 @@ class TableGoneError(TargetRecreatedError):
     """A table was dropped or renamed.
 
     Safe: The other tables keep their rows.
-    Next: restore the table, or `frazil accept S --recreated TABLE` to begin it anew
+    Next: restore the table, or `frazil accept S --recreated TABLE` to start it again
 
-    With `--recreated`, the stream's own table begins again at `source.start`. Any other table, and the dead
-    letters, go on with what comes; they lack their rows of a batch that was under way.
+    With `--recreated`, the stream's main table begins again at `source.start`. Any other table, and the dead
+    letters, go on with later records; they lack their rows of an unfinished batch.
     """
 
 
@@ -180,12 +179,12 @@ class TableDroppedError(FrazilError):
     """A dynamic table was dropped while the driver ran.
 
     Safe: Nothing of the batch was committed, and no record is lost.
-    Next: none: the next opening of the stream begins the table anew, or `frazil run S`
+    Next: none: the driver recreates the table when it reopens the stream; or `frazil run S`
     """
 
 
 class TableUnableError(FrazilError):
-    """A table that `on_table_error: park` covers takes no commits.
+    """A table with `on_table_error: park` takes no commits.
 
     Safe: The other tables have the batch, and dead letters keep the records of this one.
     Next: none for the stream, which suspends the table at its next opening; later `frazil accept S --unpark TABLE`,
@@ -196,26 +195,27 @@ class TableUnableError(FrazilError):
 class SinkRestartedError(_TableStop):
     """A connector commits to a table of the stream, although the stream has taken over from it.
 
-    Safe: No record is lost. The stream commits nothing more to the table; records that both landed stand twice.
+    Safe: No record is lost. The stream commits nothing more to the table; records that both landed exist twice.
     Next: stop the connector. Roll each table back to before its first commit, then `frazil start S`; or keep its rows
-        with `frazil takeover S --from-connect NAME --connect URL`, which names the offsets of those that stand twice
+        with `frazil takeover S --from-connect NAME --connect URL`, which names the offsets of the records that exist
+        twice
 
-    The message names the rollback of every table. If the connector's rows have to stay in one of them, keep all.
-    After the rollback, the stream's own rows that it took out are landed again by
-    `frazil accept S --rollback reland`. The second takeover goes on behind both the stream and the connector. If the
-    connector also lands topics that the stream does not read, keep its rows: nothing lands these again. If it is to go
-    on with such topics, give it another `iceberg.control.topic` first.
+    The message names the rollback of every table. If the connector's rows have to stay in one table, keep all of them.
+    After the rollback, `frazil accept S --rollback reland` lands the stream's removed rows again. The second takeover
+    goes on behind both the stream and the connector. If the connector also lands topics that the stream does not read,
+    keep its rows: they cannot be landed again. If it shall go on with such topics, give it another
+    `iceberg.control.topic` first.
     """
 
 
 class TopicRecreatedError(StreamStopped):
-    """A topic was deleted and created again, or its log was cut, so its offsets begin anew.
+    """A topic was deleted and created again, or its log was cut, so its offsets start again.
 
     Safe: Rows that have landed stay.
-    Next: `frazil accept S --recreated-topic TOPIC` reads what the topic holds now from its beginning
+    Next: `frazil accept S --recreated-topic TOPIC` reads the topic from its beginning
 
-    If the log was cut, as by an unclean leader election, the answer goes on at the offset where the log departs
-    from what was read. Rows that have landed stay, and what stands at those offsets now lands as well.
+    If the log was cut, as by an unclean leader election, the answer goes on at the first offset that differs from the
+    read log. Landed rows stay, and the present records at those offsets land as well.
     """
 
 
@@ -324,8 +324,8 @@ def unaccounted(stream: str, difference: str) -> UnaccountedRecordsError:
 def table_gone(stream: str, table: str) -> TableGoneError:
     """The error that stops a stream whose table was there before and is no more."""
     return TableGoneError(
-        f"stream {stream}: table {table} is gone, and what the stream had landed in it.",
-        fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew, {_BEGUN}",
+        f"stream {stream}: table {table} was dropped, with the rows that the stream had landed in it.",
+        fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to start it again, {_BEGUN}",
         table=table,
     )
 
@@ -355,10 +355,10 @@ def table_recreated(stream: str, table: str, before: str, now: str, *, empty: bo
     """
     made = ", which was made for the stream and is empty" if empty else ""
     return TargetRecreatedError(
-        f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}{made}); "
-        "what the stream had landed in it is gone.",
-        fix=f"put the former table in the place of this one; or `frazil accept {stream} --recreated {table}` to begin "
-        f"it anew, {_BEGUN}",
+        f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}{made}); the rows "
+        "that the stream had landed in it are lost.",
+        fix=f"restore the former table in place of this one; or `frazil accept {stream} --recreated {table}` to start "
+        f"it again, {_BEGUN}",
         table=table,
     )
 

@@ -62,9 +62,9 @@ def expired_changes(properties: Mapping[str, str], table: str) -> ExpiredChanges
         return ExpiredChanges(said["before"], said["rows"], said["seq"], offsets, topics)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise FrazilError(
-            f"table {table}: its property {EXPIRED_CHANGES} cannot be read, so nobody knows which changes are gone: "
-            f"{problem}.",
-            fix="set the property to what the summary of the newest snapshot says that has an entry of its name",
+            f"table {table}: its property {EXPIRED_CHANGES} cannot be read, so it is unknown which changes have "
+            f"expired: {problem}.",
+            fix="set the property to the entry of the same name in the summary of the newest snapshot that has one",
         ) from None
 
 

@@ -66,7 +66,7 @@ def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str
         if another_topic(identity, now.get(topic)):
             raise TopicRecreatedError(
                 f"stream {stream}: topic {topic} was deleted and created again (id {identity} became {now[topic]}); "
-                "its offsets begin anew, so the stream's position means nothing for it.",
+                "its offsets start again, so the stream's position is invalid for it.",
                 fix=f"`frazil accept {stream} --recreated-topic {topic}` to read the new topic from its beginning",
             )
 
@@ -82,7 +82,7 @@ def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) ->
     if found:
         raise FrazilError(
             f"stream {stream}: the brokers give topic {', '.join(found)} no id, and its partitions no leader epochs: "
-            "if it is deleted and created again, or its log cut, records are passed over and nobody can tell.",
+            "if it is deleted and created again, or its log is cut, records are skipped unnoticed.",
             fix="read it from brokers that speak the protocol of Kafka 2.1 at least, 2.8 for ids",
         )
 
@@ -94,10 +94,10 @@ def check_continuity(stream: str, position: Positions, departures: Positions) ->
     topic = min(departures).topic
     read = {p: OffsetRange(min(at, position[p]), position[p]) for p, at in departures.items() if p.topic == topic}
     raise TopicRecreatedError(
-        f"stream {stream}: the log of topic {topic} was cut: {describe_ranges(read)} were read, and are gone from it "
-        "or hold other records now (a broker lost its disk, or one that had not copied all became the leader).",
-        fix=f"`frazil accept {stream} --recreated-topic {topic}` to read what the log holds there now; "
-        "what was landed stays",
+        f"stream {stream}: the log of topic {topic} was cut: {describe_ranges(read)} were read, and are missing or "
+        "other records now (a broker lost its disk, or an incomplete replica became the leader).",
+        fix=f"`frazil accept {stream} --recreated-topic {topic}` to read the log's present records there; landed rows "
+        "stay",
     )
 
 
@@ -122,7 +122,7 @@ def check_offsets(stream: str, known: Positions, log: LogState) -> None:
         if partition in log.latest and log.latest[partition] < offset:
             raise TopicRecreatedError(
                 f"stream {stream}: topic {partition.topic}, partition {partition.partition} ends at "
-                f"{log.latest[partition]}, before the stream's position {offset}: its log was cut or begun anew.",
+                f"{log.latest[partition]}, before the stream's position {offset}: its log was cut or recreated.",
                 fix=f"`frazil accept {stream} --recreated-topic {partition.topic}` to go on at its end",
             )
 

@@ -126,7 +126,7 @@ class TargetDirectory:
         if bits.bit_length() > len(self.entries):
             raise ValueError(
                 f"a stamp names target {bits.bit_length() - 1} of its stream, and the table property {PREFIX}… lists "
-                f"{len(self.entries)}: entries of it are gone"
+                f"{len(self.entries)}: entries of it are missing"
             )
         return dict(entry for number, entry in enumerate(self.entries) if bits >> number & 1)
 

@@ -77,7 +77,7 @@ def show_arriving(
 def arriving(beat: Heartbeat | None, produced: int) -> str:
     """Line of the live view about the running stream."""
     if beat is None:
-        return f"{produced:,} more produced; the driver has not said anything yet"
+        return f"{produced:,} more produced; the driver has not reported yet"
     work, state = beat.work, beat.state if beat.error is None else f"{beat.state}: {beat.error.message[:60]}"
     return (
         f"{produced:,} more produced; {state}: batch {thousands(work.batch)}, {work.landed:,} landed, "
@@ -95,16 +95,18 @@ def arriving(beat: Heartbeat | None, produced: int) -> str:
     type=click.Choice(["json", *DEMO_FORMATS]),
     default="json",
     show_default=True,
-    help="Of the payments; all but json in a home of their own, .frazil/demo/FORMAT. So is json without a stream "
-    f"{STREAM}.",
+    help="Format of the payments; all but json in a home of their own, .frazil/demo/FORMAT. So is json without a "
+    f"stream {STREAM}.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Port of the web UI.  [default: 3000, or the next free one]"
+)
 @click.pass_obj
 def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: int | None) -> None:
-    """Show it all: produce payments, some of them bad, land them through Dagster, and add them up.
+    """Show everything: produce payments, some of them bad, land them through Dagster, and add them up.
 
     The stream then runs on, and payments keep coming, until Ctrl-C, which ends everything that the demo started. A
-    second demo goes on where the first stopped.
+    second demo goes on at the first one's end.
     """
     started = time.monotonic()
     preflight()

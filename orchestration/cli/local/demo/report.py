@@ -160,7 +160,7 @@ def print_report(console: Console, demo: Demo, url: str, beat: Heartbeat | None)
             if link:
                 console.print(f"  {name:<10} {link}")
     for command, meaning in (
-        ("frazil status", "where every stream stands"),
+        ("frazil status", "the state of every stream"),
         (f"frazil pause {demo.stream}", "the driver stays, and reads nothing until `frazil resume`"),
         ("frazil validate", "the streams' files against what is live"),
     ):

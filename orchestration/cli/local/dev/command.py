@@ -123,7 +123,9 @@ def stay(services: DagsterServices) -> None:
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Port of the web UI.  [default: 3000, or the next free one]"
+)
 @click.pass_obj
 def dev(deployment: Deployment, port: int | None) -> None:
     """Start the local broker, the schema registry if a stream needs it, and Dagster's UI and daemon, until Ctrl-C.

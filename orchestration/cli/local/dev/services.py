@@ -357,7 +357,7 @@ class DagsterServices:
         for child in self._serving.values():
             if (how := child.ending()) is not None:
                 raise FrazilError(
-                    f"{child.name} {how}. Streams that run go on, but nobody supervises them; {child.last_words()}",
+                    f"{child.name} {how}. Running streams go on without a supervisor; {child.last_words()}",
                     fix=f"read {child.log}; then frazil dev",
                 )
 

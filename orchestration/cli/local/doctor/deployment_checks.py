@@ -166,7 +166,7 @@ def probe_files(files: FileIO, place: str, settings: Settings) -> Finding:
         within(_PROBE_SECONDS, f"the store of {place}", lambda: _round_trip(files, path, content))
     except Exception as problem:
         sentence = f"{place}: {type(problem).__name__}: {redacted(settings, first_line(problem))}"
-        fix = f"check the rights and the keys under catalog.properties in frazil.yaml; remove {path} if it is there"
+        fix = f"check the rights and the keys under catalog.properties in frazil.yaml; remove {path} if it exists"
         return Finding(None, "warehouse", "wrong", sentence, fix)
     return Finding(None, "warehouse", "ok", f"a file was written to {place}, read and deleted")
 
@@ -279,7 +279,7 @@ def check_dagster(home: Path) -> Finding:
     if not daemons or silent:
         newest = min(daemons.values(), default=None)
         heard = "has never reported" if newest is None else f"last reported {newest:,.0f} s ago"
-        sentence = f"{stored}; its daemon {heard}, so nobody supervises the streams"
+        sentence = f"{stored}; its daemon {heard}, so no supervisor watches the streams"
         return Finding(None, "dagster", "warning", sentence, "frazil dev, or start dagster-daemon")
     return Finding(None, "dagster", "ok", f"{stored}; its daemon reported {max(daemons.values()):.0f} s ago")
 

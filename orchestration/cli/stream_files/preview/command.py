@@ -37,7 +37,9 @@ _LAST = 1_000
     help=f"The newest N records, of all partitions alike; {_LAST:,} if nothing is said.",
 )
 @click.option("--offsets", "offsets", multiple=True, metavar="T:P:A-B", help="TOPIC, TOPIC:3 or TOPIC:3:17-42.")
-@click.option("--rows", type=click.IntRange(0), default=5, show_default=True, help="Show so many rows of each kind.")
+@click.option(
+    "--rows", type=click.IntRange(0), default=5, show_default=True, help="Show so many rows, and as many dead letters."
+)
 @click.option(
     "--diff",
     "other",

@@ -37,7 +37,7 @@ _STATES = {"there": "exists", "new": "would be created", "differs": "exists, doe
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 STATUS: Mapping[Verdict, int] = {"same": 0, "changed": 3, "lost": 4}
 """Exit status of the command by verdict. Errors exit with 1, wrong command lines with 2."""
-_SIGNS = {"added": "is new", "removed": "is gone", "changed": "has another value"}
+_SIGNS = {"added": "is new", "removed": "is missing", "changed": "has another value"}
 
 
 def place_facts(at: Coordinates) -> dict[str, Any]:

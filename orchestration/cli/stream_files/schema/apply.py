@@ -67,8 +67,8 @@ from resources.deployment import Deployment
 @click.option("--proposal", "digests", multiple=True, metavar="ID", help="Make this proposed change only.")
 @click.option("--promote", "field", metavar="PATH", help="Make a column of a field that is kept in _extra: '$.a.b'.")
 @click.option("--as", "kind", metavar="TYPE", help="The type of that column, instead of the one that is proposed.")
-@click.option("--backfill", is_flag=True, help="Fill that column of the rows that are there, too.")
-@click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
+@click.option("--backfill", is_flag=True, help="Fill that column in existing rows, too.")
+@click.option("--table", metavar="NAME", help="The table, if the stream's tables have columns of their own.")
 @click.option(
     "--adopt",
     "adopted",
@@ -94,17 +94,17 @@ def apply(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Change the table of STREAM so that it takes what the file declares; or as is proposed for it.
+    """Change the table of STREAM so that it takes the file's columns, or by a proposal.
 
-    A table that others made gets what frazil needs: columns that say which record a row is of.
+    A table that frazil did not create gets the Kafka columns, which name a row's record.
 
-    Of a stream with a route, or with a table of late rows, each of its tables is changed, one commit each.
+    If the stream has a route, or a table of late rows, each of its tables is changed, in one commit each.
 
-    Shows the change and asks. Columns are added, types widened as Iceberg can, required columns let null in; nothing is
-    dropped, and nothing renamed but what --rename says. One commit does it, while the stream runs. Records with the
-    former name of a column still land in it.
+    Shows the change and asks. Columns are added, types widened as Iceberg allows, and required columns made optional.
+    Nothing is dropped; only --rename renames. One commit does it, while the stream runs. Records with a column's former
+    name still land in it.
 
-    With --promote a field that the stream keeps in _extra becomes a column, and with --backfill earlier rows get it.
+    With --promote, a field of _extra becomes a column; with --backfill, earlier rows get it, too.
     """
     answer = Answer(yes=yes and not dry_run, dry_run=dry_run, as_json=as_json)
     if field is not None:

@@ -48,18 +48,18 @@ _FILES = (".avsc", ".proto", ".json", ".jsonl")
 @click.command()
 @stream_argument()
 @click.option("--against", required=True, metavar="FILE|SUBJECT[:VERSION]", help="A schema, or records of JSON.")
-@click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
+@click.option("--table", metavar="NAME", help="The table, if the stream's tables have columns of their own.")
 @click.option("--key", is_flag=True, help="It is the schema of records' keys, such as the subject TOPIC-key.")
 @json_option()
 @click.pass_context
 def check(ctx: click.Context, stream: str, against: str, table: str | None, key: bool, as_json: bool) -> None:
-    """Say what would happen to records of a schema that STREAM has not met yet.
+    """Show what would happen to records of a schema that is new to STREAM.
 
     --against names a file with the schema, or a subject of the registry. Without a version, the newest one counts. For
     connect_json, the file has the schema of the envelopes. For JSON, it has a record on each line.
 
     The exit status is 0 if all records will land. It is 1 if some would become dead letters, or the stream would stop.
-    It is 2 if the question is wrong, and 3 if a service that knows the answer is unavailable.
+    It is 2 if the command line is wrong, and 3 if a service is unavailable.
     """
     try:
         status = _checked(ctx.obj, stream, against, table, key=key, as_json=as_json)
@@ -113,7 +113,7 @@ def _check_without_columns(
     elif found.problem is not None:
         print_subject(spec, found)
     else:
-        click.echo(f"{spec.stream}: table {spec.table.name} is not there yet; the first run makes it of the records.")
+        click.echo(f"{spec.stream}: table {spec.table.name} does not exist yet; the first run makes it of the records.")
     return 0 if found.level == "ok" else 1
 
 

@@ -10,9 +10,12 @@ from orchestration.cli.common.lazy_commands import LazyCommands
 
 _COMMANDS = {
     "infer": ("orchestration.cli.stream_files.schema.infer", "Write a stream's file from the records of a topic."),
-    "diff": ("orchestration.cli.stream_files.schema.diff", "Hold a stream's file against its table."),
-    "apply": ("orchestration.cli.stream_files.schema.apply", "Change a stream's table as its file says."),
-    "check": ("orchestration.cli.stream_files.schema.check", "Tell what would become of records of a schema, for CI."),
+    "diff": ("orchestration.cli.stream_files.schema.diff", "Compare a stream's file with its table."),
+    "apply": ("orchestration.cli.stream_files.schema.apply", "Change a stream's table to match its file."),
+    "check": (
+        "orchestration.cli.stream_files.schema.check",
+        "Report what would become of records of a schema, for CI.",
+    ),
 }
 
 

@@ -83,13 +83,13 @@ def _print_advice(spec: StreamSpec, found: SubjectContract) -> None:
 
 @click.command()
 @stream_argument()
-@click.option("--table", metavar="NAME", help="Of a stream whose tables have columns of their own, which one.")
+@click.option("--table", metavar="NAME", help="The table, if the stream's tables have columns of their own.")
 @json_option()
 @click.pass_context
 def diff(ctx: click.Context, stream: str, table: str | None, as_json: bool) -> None:
-    """Hold the columns that the file of STREAM declares, and its newest schemas in the registry, against its table.
+    """Compare the columns in the file of STREAM, and its newest schemas in the registry, with its table.
 
-    Each difference with what becomes of it, and the changes that are proposed. The exit status is 1 if a driver with
+    Shows each difference, its consequence, and proposed changes. The exit status is 1 if a driver with
     this file would not start, or the next record of such a schema would stop it.
     """
     deployment: Deployment = ctx.obj
@@ -266,7 +266,7 @@ def _row(finding: ContractFinding) -> list[str | None]:
 
 def _nothing_to_compare(spec: StreamSpec, table: Table | None) -> str:
     if table is None:
-        return f"table {spec.table.name} is not there yet; the first run creates it."
+        return f"table {spec.table.name} does not exist yet; the first run creates it."
     if spec.decode.declared is None:
         return f"its columns are from: {spec.decode.schema_source}; the file declares none."
     return f"table {spec.table.name} has no rows; the next run makes it as the file declares."

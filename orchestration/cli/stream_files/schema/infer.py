@@ -69,7 +69,7 @@ def _decimal(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there; never over it."
 )
-@json_option("Print the file's text, and what it was made of, as one JSON document.")
+@json_option("Print the file's text and its sources as one JSON document.")
 @click.pass_obj
 def infer(
     deployment: Deployment,
@@ -86,7 +86,7 @@ def infer(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the file of a stream that lands TOPIC, with comments that say what was seen.
+    """Write the file of a stream that lands TOPIC, with comments about the values.
 
     Columns of plain JSON come from the records. Columns of connect_json come from the schemas in the records. Avro,
     Protobuf and JSON Schema get the columns of the topic's subject in the registry. With --subject, only that subject

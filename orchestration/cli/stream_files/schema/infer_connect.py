@@ -30,7 +30,7 @@ from orchestration.cli.stream_files.schema.stream_yaml import (
 _LONGEST_VALUE = 40
 _SHOWN_SCHEMAS = 20
 _MOST_DIGITS, _USUAL_DIGITS = 38, 18
-_SAID = "Records that were not looked at may differ. `not null` behind a column refuses records without it."
+_SAID = "Records beyond the sample may differ. `not null` behind a column refuses records without it."
 _TIMES = (ice.TimestamptzType, ice.TimestampType, ice.DateType)
 
 
@@ -140,7 +140,7 @@ def _range(seen: SeenColumn, kind: ice.IcebergType) -> Iterator[str]:
     if isinstance(kind, ice.DecimalType) and isinstance(seen.most, Decimal):
         digits = max(_whole_digits(seen.least), _whole_digits(seen.most))
         if kind.precision == _MOST_DIGITS and digits + kind.scale <= _USUAL_DIGITS:
-            yield f"the schema does not say how many digits; decimal({_USUAL_DIGITS},{kind.scale}) would hold these"
+            yield f"the schema has no number of digits; decimal({_USUAL_DIGITS},{kind.scale}) would hold these"
 
 
 def _whole_digits(value: Decimal) -> int:

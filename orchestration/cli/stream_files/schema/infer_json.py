@@ -41,7 +41,7 @@ _DOUBTS: Mapping[Doubt, str] = {
     "kafka_name": "left out: names that start with _kafka are kept for frazil's own columns",
 }
 _NO_TYPE: Mapping[Doubt, str] = {
-    "beyond_decimal": "json, as some are beyond what a column of numbers holds",
+    "beyond_decimal": "json, as some are too large for a column of numbers",
     "name": "json, as no column can have the names within",
     "case": "json, as names within differ by case only",
     "path": "json, as names within are paths of other fields",
@@ -172,9 +172,9 @@ def _doubts(column: InferredColumn) -> Iterator[str]:
             if kind != chosen
         )
         if json:
-            yield f"of several kinds, so json takes them: most are {chosen}s, and {others}"
+            yield f"of several types, so json takes them: most are {chosen}s, and {others}"
         else:
-            yield f"of several kinds: records with {others} become dead letters"
+            yield f"of several types: records with {others} become dead letters"
 
 
 def _shown(value: object) -> str:
@@ -240,4 +240,4 @@ class LookedAtJson:
     def _told(self, topic: str, end: str) -> Iterator[str]:
         yield self._counts.opening(topic, end, f"{self.seen.count:,} are JSON objects")
         yield from self.others()
-        yield "Records that were not looked at may differ. `not null` behind a column refuses records without it."
+        yield "Records beyond the sample may differ. `not null` behind a column refuses records without it."

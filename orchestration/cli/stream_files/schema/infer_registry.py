@@ -86,10 +86,10 @@ class LookedAtIds:
             version = client.version(subject) if subject is not None else None
         finally:
             client.close()
-        told = [*self._told(topic, end, known)]
+        comments = [*self._told(topic, end, known)]
         if version is None or version.schema.kind != FORMATS[format_].registry_kind:
-            return _declared(FORMATS[format_], known[number], number, topic, stream, table, told)
-        return subject_stream(version, topic, stream, table, told)
+            return _declared(FORMATS[format_], known[number], number, topic, stream, table, comments)
+        return subject_stream(version, topic, stream, table, comments)
 
     def _such_as(self) -> str:
         return "".join(f"; the first one at {first} has the schema id {number}" for number, (_, first) in self._first())
@@ -134,7 +134,7 @@ def _subject(client: RegistryClient, number: int, topic: str) -> str | None:
 
 
 def _declared(
-    format_: Format, found: RegistrySchema, number: int, topic: str, stream: str, table: str, told: list[str]
+    format_: Format, found: RegistrySchema, number: int, topic: str, stream: str, table: str, comments: list[str]
 ) -> NewStream:
     """Stream that declares the columns of a schema itself, as no subject has the schema any more."""
     rows = _rows(format_, found, f"the schema of id {number}")
@@ -150,7 +150,7 @@ def _declared(
         raise FrazilError(
             f"topic {topic}: no column of the schema of id {number} can be declared. {' '.join(more[1:])}"
         )
-    return NewStream(stream, topic, format_.name, lines, table, [*told, *more])
+    return NewStream(stream, topic, format_.name, lines, table, [*comments, *more])
 
 
 def _rows(format_: Format, found: RegistrySchema, what: str) -> Schema:
@@ -172,7 +172,9 @@ def subject_version(settings: RegistrySettings | None, subject: str) -> SubjectV
         client.close()
 
 
-def subject_stream(found: SubjectVersion, topic: str, stream: str, table: str, told: Iterable[str] = ()) -> NewStream:
+def subject_stream(
+    found: SubjectVersion, topic: str, stream: str, table: str, comments: Iterable[str] = ()
+) -> NewStream:
     """Stream for a topic whose records have a subject's schemas.
 
     Args:
@@ -180,7 +182,7 @@ def subject_stream(found: SubjectVersion, topic: str, stream: str, table: str, t
         topic: The topic.
         stream: Id of the stream.
         table: Name of the table that rows go to.
-        told: First comments of the stream's file.
+        comments: First comments of the stream's file.
 
     Raises:
         FrazilError: Schemas of this type are not supported, or the schema is invalid.
@@ -188,7 +190,7 @@ def subject_stream(found: SubjectVersion, topic: str, stream: str, table: str, t
     kind = found.schema.kind
     format_ = next((each for each in FORMATS.values() if each.registry_kind == kind), None)
     if format_ is None or format_.writer_rows is None:
-        raise FrazilError(f"subject {found.subject} has schemas of the kind {kind}, which cannot be read.")
+        raise FrazilError(f"subject {found.subject} has schemas of the type {kind}, which cannot be read.")
     rows = _rows(format_, found.schema, f"{found.subject} version {found.version}")
     columns = [
         f"Columns are from the registry: subject {found.subject}, which is at version {found.version} (id {found.id}):",
@@ -197,4 +199,4 @@ def subject_stream(found: SubjectVersion, topic: str, stream: str, table: str, t
     ]
     usual = found.subject == f"{topic}-value"
     subject = None if usual else found.subject
-    return NewStream(stream, topic, format_.name, "registry", table, [*told, *columns], subject=subject)
+    return NewStream(stream, topic, format_.name, "registry", table, [*comments, *columns], subject=subject)

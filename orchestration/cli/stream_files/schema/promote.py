@@ -57,12 +57,12 @@ from orchestration.cli.stream_files.schema.tables import (
 from resources.deployment import Deployment
 
 _DOUBTS = {
-    "mixed": "its values are of several kinds; those of the others stay kept",
+    "mixed": "its values are of several types; those of the others stay there",
     "beyond_decimal": "some numbers have more than 38 digits; those stay kept",
     "case": "some names within differ by case only; those stay kept",
     "name": "some names within can be no column; those stay kept",
     "more_fields": "it has more fields within than were looked at; those stay kept",
-    "too_deep": "some values are nested too deep to be told apart",
+    "too_deep": "some values are nested too deep to distinguish",
     "empty": "some lists or objects within were always empty: their type is a guess",
     "always_null": "some fields within were always null: their type is a guess",
 }
@@ -201,9 +201,7 @@ def _show(
     if proposed is not None and proposed.form is not None:
         click.echo(f"  all its texts look like times or days: --as '{proposed.form}' would take them as such")
     if asked.backfilling:
-        click.echo(
-            f"  Data files whose rows have kept {found.place} are written anew, with column {found.column} filled."
-        )
+        click.echo(f"  Data files whose rows have kept {found.place} are rewritten, with column {found.column} filled.")
 
 
 def _nulls(kept: RescuedValues) -> int:
@@ -237,7 +235,7 @@ def _backfilled(asked: _Asked, catalog: Catalog, found: Promotion) -> Backfilled
             )
     except TableBusyError as busy:
         raise TableBusyError(
-            f"{busy.message} The column is there, and its rows are not filled.",
+            f"{busy.message} The column exists, and its rows are not filled.",
             fix=f"wait for it to end, then {_again(asked, found)}",
         ) from None
     except TableChangedError as changed:
@@ -263,9 +261,7 @@ def _tell_nothing(asked: _Asked, table: Table, found: Promotion) -> None:
 
 
 def _tell_backfill(asked: _Asked, found: Promotion, done: Backfilled) -> None:
-    click.echo(
-        f"{done.rows:,} rows have got {found.column}: {done.files:,} files written anew, {done.commits:,} commits."
-    )
+    click.echo(f"{done.rows:,} rows have got {found.column}: {done.files:,} files rewritten, {done.commits:,} commits.")
     if done.left:
         why = ", ".join(f"{count:,} {name}" for name, count in sorted(done.by_class.items()))
         click.echo(f"{done.left:,} values stay in {EXTRA_COLUMN}, because the column does not take them ({why}):")

@@ -42,7 +42,7 @@ class NewStream:
         value: `decode.value`, as YAML.
         columns: Declared columns; or their source, such as `registry`.
         table: Name of the table that rows go to.
-        told: First comments of the file.
+        comments: First comments of the file.
         partition_by: Column of times to suggest partitions by.
         subject: Subject in the registry, if it is not the topic's usual one.
     """
@@ -52,7 +52,7 @@ class NewStream:
     value: str
     columns: Sequence[ColumnLines] | str
     table: str
-    told: Sequence[str] = ()
+    comments: Sequence[str] = ()
     partition_by: str | None = None
     subject: str | None = None
 
@@ -103,7 +103,7 @@ class SampleCounts:
         if self.tombstones:
             yield f"Tombstones: {self.tombstones:,}; they are counted and not landed."
         if self.others:
-            yield f"Of another form: {self.others:,}, which would become dead letters; the first at {self.first_other}."
+            yield f"In another form: {self.others:,}, which would become dead letters; the first at {self.first_other}."
 
 
 def stream_id(topic: str) -> str:
@@ -123,7 +123,7 @@ def stream_yaml(new: NewStream, *, fix: str = "choose other names with --stream 
     Raises:
         FrazilError: The stream is invalid, for instance the name of its table.
     """
-    lines = [*_comments(new.told), f"stream: {scalar(new.stream)}", "", "source:"]
+    lines = [*_comments(new.comments), f"stream: {scalar(new.stream)}", "", "source:"]
     lines += [f"  topics: [{scalar(new.topic, flow=True)}]", "  start: earliest", "", "decode:"]
     lines += [f"  value: {new.value}"]
     if isinstance(new.columns, str):

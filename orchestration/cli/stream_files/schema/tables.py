@@ -122,7 +122,7 @@ def print_behind(spec: StreamSpec, behind: Mapping[str, Fitting], followers: Map
     for name, fit in behind.items():
         click.echo(f"{spec.stream}: table {name} ({schema_name(followers[name].metadata)}) is to follow:")
         for each in fit.changes:
-            click.echo(f"  {each.told}")
+            click.echo(f"  {each.sentence}")
 
 
 def follow_own(catalog: Catalog, spec: StreamSpec, own: TableMetadata, names: Mapping[str, Fitting]) -> dict[str, int]:

@@ -175,8 +175,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             spec.stream,
             "table",
             "wrong",
-            f"table {spec.dead_letter_table}, where the dead letters of stream {spec.stream} would go, is no "
-            "dead-letter table",
+            f"table {spec.dead_letter_table}, for the dead letters of stream {spec.stream}, is no dead-letter table",
             f"name another one in errors.dead_letters.table of stream {spec.stream}",
         )
     elif dead is not None:
@@ -207,7 +206,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         )
         return
     if not has_rows:
-        yield Finding(spec.stream, "table", "ok", f"table {name} holds the stream's stamps; no row goes to it")
+        yield Finding(spec.stream, "table", "ok", f"table {name} has the stream's stamps, and gets no rows")
         return
     yield from _contract_findings(spec, contract_problems_of(spec.contract, table.schema(), spec.evolution))
     if unreadable := list(_unreadable_names(spec, table)):
@@ -245,15 +244,15 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             spec.stream,
             "table",
             "wrong",
-            f"table {name} is partitioned by {_named(actual)}, the stream says {_named(declared)}; frazil writes as "
-            "the table is partitioned",
+            f"table {name} is partitioned by {_named(actual)}, and by {_named(declared)} in the file; frazil follows "
+            "the table",
             f"correct table.partition_by of stream {spec.stream}, or alter table {name}",
         )
         return
     made_otherwise = list(_made_otherwise(spec, table, new))
     yield from made_otherwise
     if not made_otherwise:
-        yield Finding(spec.stream, "table", "ok", f"table {name} holds what the stream declares")
+        yield Finding(spec.stream, "table", "ok", f"table {name} fits the stream's columns")
 
 
 def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Finding]:
@@ -266,7 +265,7 @@ def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Fin
             spec.stream,
             "table",
             "wrong",
-            f"table {name} is sorted by {actual}, the stream says {declared}",
+            f"table {name} is sorted by {actual}, and by {declared} in the file",
             f"{spec.apply_command}, or correct table.sort_by of stream {spec.stream}",
         )
     if other := identifier_sentence(spec, table.schema()):
@@ -277,7 +276,7 @@ def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Fin
             spec.stream,
             "table",
             "wrong",
-            f"table {name} lies at {table.location()}, the stream says {spec.table.location}; location is for a new "
+            f"table {name} lies at {table.location()}, and the file has {spec.table.location}; location is for a new "
             "table",
             f"correct table.location of stream {spec.stream}",
         )

@@ -46,10 +46,7 @@ from orchestration.cli.stream_files.validate.service_checks import (
 )
 from resources.deployment import NO_STREAM_YET_FIX, Deployment
 
-_STOPS = (
-    "errors.dead_letters.topic.stops has no effect: the record that stops a stream is named by the stop, "
-    "and is not put into the topic"
-)
+_STOPS = "errors.dead_letters.topic.stops has no effect: the stop names the record, which is not put into the topic"
 
 
 @click.command()
@@ -59,7 +56,7 @@ _STOPS = (
 def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> None:
     """Check STREAMS (all, if none is named) and the settings; then their topics and tables.
 
-    A service that does not run, or a table that does not exist yet, is named, and is no failure.
+    A service that does not run, or a table that does not exist yet, is shown, and is no failure.
     """
     deployment: Deployment = ctx.obj
     specs, findings = _read_streams(deployment, streams)
@@ -154,7 +151,7 @@ def _written(secret: WrittenSecret) -> Finding:
     beside = [f"{key}: ${{env:NAME}} under {section}.properties" for key in secret.keys]
     inside = [f"{key}=${{env:NAME}}" for key in secret.keys]
     instead = " and ".join(inside if rest.startswith("properties.") else beside)
-    sentence = f"{secret.place} has {named} in it, which whoever may read the file of the settings sees"
+    sentence = f"{secret.place} has {named} in it, visible to every reader of the settings file"
     return Finding(None, "settings", "unchecked", sentence, f"write {instead} instead, then run `frazil validate`")
 
 

@@ -74,10 +74,13 @@ def _found(spec: StreamSpec, mirror: Mirror, settings: Settings, catalog: Catalo
         raise status.problem
     table = find_table(catalog, mirror.table)
     if table is None:
-        sentence = f"mirror {mirror.table} is not there yet; the first merge makes it"
+        sentence = f"mirror {mirror.table} does not exist yet; the first merge makes it"
         return Finding(spec.stream, "mirror", "unchecked", sentence)
     if MIRROR_PROPERTY not in table.metadata.properties:
-        sentence = f"table {mirror.table} is there and no mirror yet; the first merge takes its rows for older than all"
+        sentence = (
+            f"table {mirror.table} exists and is no mirror yet; the first merge takes its rows for older than all "
+            "others"
+        )
         return Finding(spec.stream, "mirror", "unchecked", f"{sentence} changes")
     if status.others:
         sentence = f"somebody else has changed rows of mirror {mirror.table}"

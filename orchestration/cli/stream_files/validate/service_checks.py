@@ -104,7 +104,7 @@ def _check_identities(spec: StreamSpec, kafka: KafkaLog, topics: Mapping[str, li
     if untold:
         sentence = f"the brokers give topic {', '.join(untold)} neither an id nor leader epochs"
         return Finding(spec.stream, "topic", "wrong", sentence, _NEWER_BROKERS)
-    sentence = f"topic {', '.join(nameless)} has no id: if it is created anew, leader epochs alone can tell"
+    sentence = f"topic {', '.join(nameless)} has no id: only leader epochs show if it is recreated"
     return Finding(spec.stream, "topic", "ok", sentence, _NEWER_BROKERS)
 
 
@@ -267,7 +267,7 @@ def check_cluster(settings: Settings) -> Iterator[Finding]:
     # Drivers never get the secrets of mirror sources.
     secrets = any(True for _ in secret_references(settings, sources=False))
     if secrets and not any(conf.get(key) == "true" for key in _ENCRYPTED):
-        sentence = f"what the driver sends to {master} holds secrets, and Spark is not told to encrypt it"
+        sentence = f"what the driver sends to {master} contains secrets, and Spark does not encrypt it"
         yield Finding(None, "spark", "unchecked", sentence, _ENCRYPT)
 
 

@@ -71,7 +71,7 @@ def followed_findings(spec: StreamSpec, metadata: TableMetadata) -> tuple[list[F
     ]
     if found.changes and not told:
         changes = "; ".join(map(str, found.changes))
-        told = [said("unchecked", f"table {name} lacks what the steps make; the next run makes it so: {changes}")]
+        told = [said("unchecked", f"table {name} lacks columns of the steps; the next run adds them: {changes}")]
     return told, found
 
 
@@ -90,7 +90,7 @@ def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> I
     parked = parked_tables(spec, catalog)
     for name in follower_names(spec):
         if name in parked:
-            said = f"table {name} is parked: it gets the columns of table {spec.table.name} when it is unparked"
+            said = f"table {name} is suspended: it gets the columns of table {spec.table.name} when it is resumed"
             yield Finding(spec.stream, "table", "unchecked", said, f"frazil accept {spec.stream} --unpark {name}")
             continue
         fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
@@ -100,7 +100,7 @@ def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> I
             yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or "")
             continue
         if table is None:
-            said = f"table {name} is not there yet; it is made with the columns of table {spec.table.name}"
+            said = f"table {name} does not exist yet; it is made with the columns of table {spec.table.name}"
             yield Finding(spec.stream, "table", "unchecked", said)
             continue
         try:
@@ -172,7 +172,7 @@ def check_lane_tables(spec: StreamSpec, settings: Settings, catalog: Catalog | N
         if name == spec.table.name:
             continue
         if name in parked:
-            said = f"table {name} is parked: letters keep its records until it is unparked"
+            said = f"table {name} is suspended: its records are dead letters until it is resumed"
             yield Finding(spec.stream, "table", "unchecked", said, f"frazil accept {spec.stream} --unpark {name}")
             continue
         try:
@@ -205,7 +205,7 @@ def _new_table(spec: StreamSpec, settings: Settings, topic: str | None) -> Itera
             spec.stream, "table", "wrong", said, f"create table {name}, or correct streams/{spec.stream}.yaml"
         )
         return
-    said = f"table {name} is not there yet; it is made with the columns of its first records"
+    said = f"table {name} does not exist yet; it is made with the columns of its first records"
     yield Finding(spec.stream, "table", "unchecked", said)
     key, format_ = spec.decode.key, FORMATS[spec.decode.format]
     if settings.registry is None or topic is None or spec.decode.schema_source != "registry":

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-# `2026-01-31T08:00:00.123Z INFO jobs.x: …` of a driver, `2026-01-31T08:00:00Z keeper of attempt 3: …` of its watchdog.
+# `2026-01-31T08:00:00.123Z INFO jobs.x: …` of a driver, `2026-01-31T08:00:00Z watchdog of attempt 3: …`.
 _LINE = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) "
     r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<logger>[^\s:]+): )?(?P<message>.*)",

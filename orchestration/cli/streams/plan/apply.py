@@ -39,7 +39,7 @@ _CONTROLS = {
     "--plan",
     "plan_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Apply what this plan says, as `frazil plan --json` has printed it; refused if more would be done now.",
+    help="Apply this plan, as `frazil plan --json` has printed it; refused if more would be done now.",
 )
 @click.option("--reason", default=_REASON, show_default=True, help="Kept with the actions.")
 @dry_run_option("Show what would be done, in its order, and do nothing.")
@@ -57,9 +57,9 @@ def apply(
 ) -> None:
     """Carry out what `frazil plan` shows of STREAMS, or of all: alter tables, then start, replace or end drivers.
 
-    Shows the plan and asks. Refused as a whole if a reset or a breaking change is among it, if a file has problems, or
-    if something could not be looked at. What an operator has paused or stopped stays so. After Ctrl-C, or a failure,
-    the same command goes on: what is done already is not done again.
+    Shows the plan and asks. Refused as a whole if it has a reset or a breaking change, if a file has problems, or if a
+    table or service could not be read. Streams that an operator has paused or stopped stay so. After Ctrl-C, or a
+    failure, the same command goes on, and repeats nothing.
     """
     files = ShownFiles(deployment)
     made = make_plan(deployment, streams)
@@ -107,7 +107,7 @@ def read_plan(file: Path) -> Saved:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise FrazilError(f"{file} is no plan, as `frazil plan --json` prints it.", fix=fix) from None
     if saved.against is not None:
-        said = f"{file} compares files with {saved.against}, and says nothing of what is live."
+        said = f"{file} compares files with {saved.against}, and contains nothing about live streams."
         raise FrazilError(said, fix=fix)
     return saved
 
@@ -159,7 +159,7 @@ def _changed_tables(
         except FrazilError as problem:
             yield step, problem
         else:
-            yield step, f"{step.stream}: {'; '.join(said) or f'table {step.table} is as the file says already'}"
+            yield step, f"{step.stream}: {'; '.join(said) or f'table {step.table} matches the file already'}"
 
 
 def _controlled(

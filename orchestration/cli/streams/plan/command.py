@@ -20,15 +20,15 @@ STOPS = 4
 @click.option(
     "--against",
     metavar="FOLDER|REVISION",
-    help="Compare with the files of a folder, or of a Git revision, and ask nothing that is live.",
+    help="Compare with the files of a folder, or of a Git revision, and query no live service.",
 )
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown for the comment of a pull request.")
 @json_option("Print the plan as one JSON document, which frazil apply --plan takes.")
 @click.option(
     "--check",
     is_flag=True,
-    help=f"End with status {CHANGES} if something is left to do, {STOPS} if somebody has to decide about a reset or a "
-    "breaking change, or something could not be looked at.",
+    help=f"End with status {CHANGES} if something is left to do, {STOPS} if a reset or a breaking change needs a "
+    "decision, or something could not be read.",
 )
 @click.pass_obj
 def plan(
@@ -36,9 +36,9 @@ def plan(
 ) -> None:
     """Show what the files of STREAMS, or of all, and the settings would change; changes nothing.
 
-    Files are held against tables, positions, drivers and Dagster's definitions. Each change has a class: metadata only,
-    restart, rewrite, reset, breaking. Drift is what is live, and not as the files say. Needs no JVM, and asks Kafka
-    only about topics that are new to a stream. The exit status is 1 if a file has problems.
+    Files are compared with tables, positions, drivers and Dagster's definitions. Each change has a class: metadata
+    only, restart, rewrite, reset, breaking. Drift is a live state that differs from the files. Needs no JVM, and asks
+    Kafka only about topics that are new to a stream. The exit status is 1 if a file has problems.
     """
     if as_json and as_markdown:
         raise click.UsageError("--json goes without --markdown")

@@ -216,7 +216,7 @@ def refusal(plan: DeploymentPlan) -> FrazilError | None:
         others = sorted({each.stream for each in plan.pending if each.stream} - {each.stream for each in stops})
         apart = f"; or frazil apply {' '.join(others[:5])}, without it" if others else ""
         return FrazilError(
-            f"Nothing was applied, as somebody has to decide first about {named}: {whose}{first.sentence}.",
+            f"Nothing was applied, because a decision is needed first about {named}: {whose}{first.sentence}.",
             fix=f"{first.fix or 'frazil plan'}{apart}",
         )
     if unknown := plan.everything_unknown:

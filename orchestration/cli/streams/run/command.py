@@ -151,7 +151,7 @@ def _stream_facts(each: Landed) -> dict[str, Any]:
 @click.option("--force", is_flag=True, help="Also if an operator has stopped or paused the stream; it stays so.")
 @click.pass_obj
 def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, dry_run: bool, force: bool) -> None:
-    """Land everything that STREAM's topics hold now, exactly once, and end."""
+    """Land all present records of STREAM's topics, exactly once, and end."""
     meter = Meter()
     if (stream is not None) == every:
         raise FrazilError(
@@ -271,7 +271,7 @@ def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> N
     driver = read_certain(store, stream).driver
     if driver is not None:
         raise NotLanded(
-            f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",
+            f"stream {stream} is driven by {driver.name}, which lands the records of its topics.",
             fix=f"frazil status {stream}; or frazil stop {stream}, and run this again with --force",
         )
     control = read_control(store)
@@ -281,10 +281,10 @@ def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> N
     if not force:
         raise NotLanded(
             said,
-            fix=f"frazil resume {stream}; or frazil run {stream} --force, which lands what is there now and leaves it "
-            f"{control.mode}",
+            fix=f"frazil resume {stream}; or frazil run {stream} --force, which lands the present records and leaves "
+            f"it {control.mode}",
         )
-    console.print(f"{said} Its records are landed all the same (--force), and it stays {control.mode}.", markup=False)
+    console.print(f"{said} Its records are landed nevertheless (--force), and it stays {control.mode}.", markup=False)
 
 
 def _log_warnings(settings: Settings) -> None:

@@ -24,7 +24,7 @@ NOT_KNOWN = 4
 @click.option(
     "--check",
     is_flag=True,
-    help=f"End with status {NEEDS_SOMEBODY} if somebody has to act, {NOT_KNOWN} if something could not be found out.",
+    help=f"End with status {NEEDS_SOMEBODY} if a person has to act, {NOT_KNOWN} if something is unknown.",
 )
 @click.option(
     "--watch",
@@ -36,7 +36,7 @@ NOT_KNOWN = 4
 )
 @click.pass_obj
 def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool, check: bool, watch: str | None) -> None:
-    """Show every stream on a line, or all that is known of STREAMS. Needs neither the broker nor a JVM.
+    """Show every stream on one line, or all details of STREAMS. Needs neither the broker nor a JVM.
 
     If a driver runs, its last heartbeat is shown. Tables and topics are read if none runs, and for the named streams.
     The table of a stream that writes, audits and publishes is always read.

@@ -107,7 +107,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         ("epoch", thousands(status.epoch)),
         ("table", f"{status.table}: {_unless(status, 'catalog', thousands(tables.rows))} rows"),
         *_route(status).items(),
-        *((f"  parked: {name}", said) for name, said in _parked(status).items()),
+        *((f"  suspended: {name}", said) for name, said in _parked(status).items()),
         *_branch(status).items(),
         ("dead letters", f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(tables.dead))} rows"),
         *((f"  {reason}", f"{count:,} since the driver started") for reason, count in sorted(reasons.items())),
@@ -123,7 +123,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         ("Spark UI", process.spark_ui or "–"),
         ("metrics", process.metrics or "–"),
         ("supervision", supervision),
-        ("supervisor says", status.decision or "–"),
+        ("decision", status.decision or "–"),
         ("file", status.file_problem or "good"),
         ("last error", _error(status)),
         ("next", status.fix or "–"),
@@ -285,12 +285,12 @@ def troubles(status: StreamStatus) -> list[tuple[str, str | None]]:
     if _needs_a_person(status):
         found.append(_state_sentence(status))
     if status.hangs:
-        found.append(f"a transaction that nobody ends holds up {_undecided(status)['undecided']}")
+        found.append(f"an open transaction blocks {_undecided(status)['undecided']}")
     last = found[-1] if found and not passing_trouble(status) else None
     told: list[tuple[str, str | None]] = [(each, status.fix if each is last else None) for each in found]
     for name, said in _parked(status).items():
         answer = f"frazil accept {status.stream} --unpark {name}"
-        told.append((f"table {name} is parked {said}", f"{answer}, once it takes commits"))
+        told.append((f"table {name} is suspended {said}", f"{answer}, once it takes commits"))
     if status.ahead is not None and (held := status.ahead.held) is not None:
         from jobs.quality.publishing.gate import answers_to_held
 

@@ -115,7 +115,7 @@ class StatusReport:
         if self.note is None:
             return "this deployment has never been supervised; start `frazil dev`, or Dagster's daemon"
         looked = f"last looked {span(self.note.silent_for(time.time()))} ago, from {self.note.host}"
-        return f"nobody supervises now: {looked}; is Dagster's daemon running?" if self.silent else looked
+        return f"no supervisor runs: {looked}; is Dagster's daemon running?" if self.silent else looked
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ _CONNECT_AGAIN_SECONDS = 30.0
 def watch(deployment: Deployment, streams: tuple[str, ...], every: float, as_json: bool) -> None:
     """Show every stream, or STREAMS, on a line, refreshed in place until Ctrl-C; as `frazil status --watch`.
 
-    Where standard output is no terminal, a block is printed for each look.
+    If standard output is no terminal, each refresh prints a block.
     """
     watch_status(deployment, streams, every, as_json=as_json)
 

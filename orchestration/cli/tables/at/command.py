@@ -116,8 +116,8 @@ def _records(tables: StreamTables, selection: SnapshotSelection, row: str) -> li
         written = spark_sql(tables.settings.catalog.name, asked[0].target.name, None, [])
         raise FrazilError(
             f"no row of {_told(tables, several=several)} fits {row}.",
-            fix=f"see how rows have the value: {written} LIMIT 10; or, if the record is a dead letter, "
-            f"frazil letters {tables.spec.stream}",
+            fix=f"see the values in rows: {written} LIMIT 10; or, if the record is a dead letter, frazil letters "
+            f"{tables.spec.stream}",
         )
     return records
 
@@ -150,8 +150,8 @@ def _print_config(tables: StreamTables, found: list[dict[str, Any]]) -> None:
     if text is None:
         stream = tables.spec.stream
         raise FrazilError(
-            f"the file of stream {stream} with the configuration {config} is not kept: it ran before files were, or "
-            "the state folder is a new one.",
+            f"the file of stream {stream} with the configuration {config} is not kept: it ran before files were kept, "
+            "or the state folder is new.",
             fix=f"git log -p -- streams/{stream}.yaml, around {commit['committed_at']}",
         )
     if not has_exact_file(tables.store, config, generation):

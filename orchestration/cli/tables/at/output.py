@@ -282,13 +282,13 @@ def print_record(facts: dict[str, Any]) -> None:
             _line("", f"came back by replay {letter.get('replay')}{run} in snapshot {letter['replay_snapshot_id']}")
     for letter in facts["parked"]:
         state = letter.get("state", "new")
-        _line("parked", f"a dead letter keeps it for table {letter.get('target')}; {state}")
+        _line("parked", f"a dead letter for table {letter.get('target')}; {state}")
         if letter.get("replay_snapshot_id"):
             _line("", f"came back by replay {letter.get('replay')}")
     for other in facts["others"]:
         _line("also", _other(other))
     if facts["to_be_read_again"]:
-        _line("next", f"it is to be read again: the stream stands at {facts['stands_at'] or 0}")
+        _line("next", f"it will be read again: the stream is at {facts['stands_at'] or 0}")
     if facts["pending_tables"]:
         _line("pending", f"{', '.join(facts['pending_tables'])}: the rows of its batch are not committed there yet")
     if elsewhere:
@@ -372,7 +372,7 @@ def _print_commit(stream: str, commit: dict[str, Any], facts: dict[str, Any], of
     file = kept.get(commit["file_kept"], "its file is not kept")
     _line("config", f"{commit['config_hash']}, generation {commit['generation'] or 'not known'}; {file}")
     if commit["ended_by"] == "retired":
-        _line("", "the topic was read to its end since, and is gone")
+        _line("", "the topic was read to its end since, and is deleted")
     elif commit["ended_by"]:
         _line("", "of the record that had these coordinates before: " + commit["ended_by"].replace("_", " "))
 
@@ -414,7 +414,7 @@ def print_snapshot(stream: str, facts: dict[str, Any], heading: str | None = Non
     if len(facts["ranges"]) > _SHOWN:
         _line("", f"and {len(facts['ranges']) - _SHOWN:,} partitions more; --json has them all")
     if not facts["in_line"]:
-        _line("", "the branch does not stand on it: somebody moved the branch back, or it is of another one")
+        _line("", "it is not in the branch: the branch was moved back, or it belongs to another one")
     if facts["read"] is None:
         _line("read", "nothing is left of it")
     else:
@@ -454,14 +454,14 @@ def print_instant(facts: dict[str, Any]) -> None:
         else:
             print_snapshot(stream, facts[name], heading)
     if facts["older_have_expired"]:
-        click.echo("\nOlder snapshots have expired; frazil at … --offset finds what they held.")
+        click.echo("\nOlder snapshots have expired; frazil at … --offset finds their records.")
 
 
 def _none(name: str, *, expired: bool) -> str:
     if name == "complete":
-        return "none yet: the stream is not complete through that time, or says nothing of it"
+        return "none yet: the stream is not complete through that time, or has no watermark"
     if name == "up_to":
-        return "none that is left says so"
+        return "no remaining one shows it"
     return "none that is left" if expired else "none: the table had no snapshot then"
 
 

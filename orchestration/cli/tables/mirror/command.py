@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def mirror() -> None:
-    """Merge a stream's changes into its mirrors, and show how far these are what the source is."""
+    """Merge a stream's changes into its mirrors, and show their progress."""
 
 
 @mirror.command()
@@ -78,10 +78,10 @@ def mirror() -> None:
 @json_option()
 @click.pass_obj
 def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, dry_run: bool, as_json: bool) -> None:
-    """Merge what is new in the changelog of STREAM into its mirrors.
+    """Merge new changes in the changelog of STREAM into its mirrors.
 
     Each mirror gets one commit, so readers see all of a merge or nothing. The stream may land meanwhile. Spark starts
-    only if a merge needs it. The exit status is 1 if a mirror could not be merged; the others are merged all the same.
+    only if a merge needs it. The exit status is 1 if a mirror could not be merged; the others are merged nevertheless.
     """
     if dry_run:
         _show_merge_plan(deployment, stream, table, rebuild=rebuild, as_json=as_json)
@@ -100,7 +100,7 @@ def run(deployment: Deployment, stream: str, table: str | None, rebuild: bool, d
 def rebuild(
     deployment: Deployment, stream: str, table: str | None, incomplete: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Rebuild mirrors of STREAM from its whole changelog, beside their readers, who get it in one commit each."""
+    """Rebuild mirrors of STREAM from its whole changelog. Readers see each new mirror after one commit."""
     if dry_run:
         _show_merge_plan(deployment, stream, table, rebuild=True, as_json=as_json)
         return
@@ -115,7 +115,7 @@ def rebuild(
 @json_option()
 @click.pass_obj
 def status(deployment: Deployment, stream: str, table: str | None, as_json: bool) -> None:
-    """Show through which offsets, position and time the mirrors of STREAM are its source, and what they lack."""
+    """Show how far the mirrors of STREAM are merged (offsets, position, time), and what they lack."""
     spec, settings = deployment.stream(stream), deployment.settings()
     with translate_errors(settings, stream), _opened(settings, stream) as catalog:
         chosen = chosen_mirrors(spec, catalog, table)
@@ -143,11 +143,11 @@ def status(deployment: Deployment, stream: str, table: str | None, as_json: bool
 @json_option()
 @click.pass_obj
 def check(deployment: Deployment, stream: str, table: str | None, part: bool, wait: float, as_json: bool) -> None:
-    """Compare the mirrors of STREAM, row by row, with what the changes in its changelog make of each key.
+    """Compare the mirrors of STREAM, row by row, with the result of the changes in its changelog.
 
     A mirror whose file names a source is compared with the source's table, too. The stream may land and merge
-    meanwhile. The mirror's newest merge is compared with the changelog's snapshot that it was made from, and with the
-    source as it is now. The exit status is 1 if rows disagree.
+    meanwhile. The mirror's newest merge is compared with that merge's snapshot of the changelog, and with the present
+    source. The exit status is 1 if rows disagree.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
     session = SessionOnDemand(lambda: _start_spark(settings), again=False)
@@ -185,13 +185,13 @@ def check(deployment: Deployment, stream: str, table: str | None, part: bool, wa
 @mirror.command()
 @stream_argument()
 @click.option("--table", metavar="TABLE", help="Only the mirror of this name.")
-@click.option("--new-generation", is_flag=True, help="The source was restored: its positions begin anew.")
+@click.option("--new-generation", is_flag=True, help="The source was restored: its positions start again.")
 @click.option(
     "--at",
     "places",
     multiple=True,
     metavar="TOPIC:PARTITION:OFFSET",
-    help="The first change after the restore, as the error says; without it what the mirror lacks is after it.",
+    help="The first change after the restore, from the error; without it all changes that the mirror lacks.",
 )
 @click.option("--reason", help="Kept in the mirror's stamp, with your name; asked for if it is not given.")
 @dry_run_option()
@@ -211,9 +211,9 @@ def accept(
 ) -> None:
     """Answer the stop of a mirror of STREAM whose source went back to lower positions.
 
-    Changes in the changelog from those offsets on then count as later than all before them, whatever their positions,
-    now and whenever the mirror is rebuilt. Nothing is merged yet: the next `frazil mirror run` does that. Shows the
-    answer and asks: it cannot be taken back.
+    From those offsets on, changes in the changelog then count as later than all before them, whatever their positions,
+    also in a rebuild. Nothing is merged yet: the next `frazil mirror run` does that. Shows the answer and asks: it
+    cannot be undone.
     """
     if not new_generation:
         raise FrazilError(
@@ -237,7 +237,7 @@ def accept(
     if not dry_run:
         # The last line, the next command, follows only after the answer.
         show_plan((line for each in accepted for line in [*accepted_lines(*each)][:-1]), as_json=as_json)
-        why = consent_with_reason(f"Let positions of the source of {stream} begin anew there?", yes=yes, reason=reason)
+        why = consent_with_reason(f"Let positions of the source of {stream} start again there?", yes=yes, reason=reason)
         accepted = answer(f"{current_user()}: {why}", dry_run=False)
     if as_json:
         mirrors = [accepted_facts(each, state) for _, each, state in accepted]

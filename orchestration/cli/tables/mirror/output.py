@@ -116,8 +116,8 @@ def status_lines(spec: StreamSpec, found: MirrorStatus) -> Iterator[str]:
         yield "  lag         none"
     if found.letters:
         yield (
-            f"  letters     {found.letters:,} dead letters have not come back, whose changes it lacks: "
-            f"frazil letters {spec.stream}"
+            f"  letters     {found.letters:,} dead letters have not come back, and it lacks their changes: frazil "
+            f"letters {spec.stream}"
         )
     if stamp is not None and stamp.too_late:
         yield f"  too late    {stamp.too_late:,} changes from before those that expired came late: they are left out"

@@ -38,7 +38,7 @@ def test_a_full_disk(settings: Settings) -> None:
     told = translate_errors(settings, "payments")
     with pytest.raises(FrazilError, match=r"stream payments: No space left on device\.") as raised, told:
         Path("/dev/full").write_bytes(b"x" * 100_000)
-    assert raised.value.fix and raised.value.fix.startswith("make room")
+    assert raised.value.fix and raised.value.fix.startswith("free space")
 
 
 def test_a_file_that_cannot_be_read(settings: Settings, tmp_path: Path) -> None:

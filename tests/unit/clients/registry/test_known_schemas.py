@@ -127,7 +127,7 @@ def test_a_registry_that_was_made_anew_stops_the_stream_with_the_way_on() -> Non
     known(store).add({SchemaId(1): avro('"int"'), SchemaId(2): avro('"long"')})
     with pytest.raises(StreamStopped) as told:
         known(store).compare(Registry({1: '"int"', 2: '"string"'}).ask)
-    assert "stream payments: the schema registry at http://registry:8081 was made anew: id 2 is another" in str(
+    assert "stream payments: the schema registry at http://registry:8081 was recreated: id 2 is another" in str(
         told.value
     )
     assert told.value.fix is not None

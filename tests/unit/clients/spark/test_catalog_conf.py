@@ -104,6 +104,6 @@ def test_the_catalog_in_the_words_of_java(properties: dict[str, str], expected: 
 
 
 def test_a_catalog_that_java_does_not_have() -> None:
-    with pytest.raises(FrazilError, match="cannot be told of a catalog of type dynamodb") as told:
+    with pytest.raises(FrazilError, match="cannot be configured for a catalog of type dynamodb") as told:
         catalog_conf("lake", {"type": "dynamodb"})
     assert "spark.sql.catalog.lake.type" in (told.value.fix or "")

@@ -34,7 +34,7 @@ def context(master: str = "spark://one:7077", *, stopped: bool = False) -> Any:
 def test_a_cluster_that_took_executors_away_is_no_fault_of_the_batch() -> None:
     problem = cluster_problem(context(), LOST)
     assert isinstance(problem, ExecutorsLostError)
-    assert problem.message == "Spark lost executor 7 and what it was at: Command exited with code 137"
+    assert problem.message == "Spark lost executor 7 and its tasks: Command exited with code 137"
     assert is_unavailable(problem)
     assert is_transient(problem)
 

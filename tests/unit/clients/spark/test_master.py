@@ -1,4 +1,4 @@
-"""Which masters are local, which hosts a standalone one names, and what is said of one that is away."""
+"""Which masters are local, which hosts a standalone one names, and what is reported of one that is away."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_results_may_be_written_during_a_copy_and_nothing_else(
 
 def test_what_another_deployment_has_there_is_not_overwritten(source: LocalStore, target: LocalStore) -> None:
     target.put(PENDING, b"of another")
-    with pytest.raises(FrazilError, match=r"pending-00000003.json is there already") as refused:
+    with pytest.raises(FrazilError, match=r"pending-00000003.json exists already") as refused:
         copy_documents(source, target)
     assert "Nothing is overwritten but results of maintenance and checks" in refused.value.message
     assert target.get(PENDING) == b"of another"

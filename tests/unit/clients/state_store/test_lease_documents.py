@@ -75,7 +75,7 @@ def test_expired_and_taken_by_nobody_is_lost_for_good(
     assert isinstance(lease.lost, LeaseExpiredError)
     document = dict(store.documents)
     for _ in range(2):
-        with pytest.raises(LeaseExpiredError, match=r"the lease ran out: .* holds for 30 s; the host was suspended"):
+        with pytest.raises(LeaseExpiredError, match=r"the lease ran out: .* is valid for 30 s; the host was suspended"):
             lease.verify()
         lease.remember({"orders.payments": "uuid"})
         clock.now -= later - 1

@@ -69,7 +69,7 @@ def test_a_write_that_is_answered_badly_succeeds_once_all_the_same(
 def test_a_write_without_an_answer_may_be_there(store: StateStore, service: LateService, plan: str) -> None:
     store.put(KEY, b"old")
     service.plans = [plan]
-    with pytest.raises(OSError, match=r"no answer \(it may have been written all the same\)") as unclear:
+    with pytest.raises(OSError, match=r"no answer \(it may have been written nevertheless\)") as unclear:
         store.put(KEY, b"new")
     assert not isinstance(unclear.value, NotWrittenError)
     assert store.get(KEY) == (b"new" if plan == "lost" else b"old")
@@ -288,7 +288,7 @@ def test_a_store_that_keeps_conditions_is_proven_and_nothing_is_left(store: Stat
 @pytest.mark.parametrize(
     ("passed_over", "message"),
     [
-        (lambda expected: expected is None, "creates a document that is there already .If-None-Match., so two drivers"),
+        (lambda expected: expected is None, "creates a document that exists already .If-None-Match., so two drivers"),
         (lambda expected: isinstance(expected, str), "replaces a document that has changed meanwhile .If-Match."),
     ],
 )

@@ -127,7 +127,7 @@ def test_no_queue_is_taken_while_a_table_is_parked(tmp_path: Path) -> None:
     parked(one)
     stream = one.stream
     before = {name: one.snapshots(name) for name in (SINK, CHANGES, DEAD, ELSEWHERE)}
-    with pytest.raises(FrazilError, match=f"table {DELETES} is parked, and a record of a queue") as refused:
+    with pytest.raises(FrazilError, match=f"table {DELETES} is suspended, and a record of a queue") as refused:
         import_queue(stream.spec, stream.settings, stream.catalog, "connect.dlq", ReplayRequest())
     assert f"--unpark {DELETES}" in str(refused.value.fix)
     assert before == {name: one.snapshots(name) for name in before} and not stream.catalog.table_exists(DELETES)

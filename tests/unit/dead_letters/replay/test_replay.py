@@ -202,7 +202,7 @@ def test_a_record_whose_row_stands_in_the_table_is_not_landed_again(dead_letters
     assert (result.replayed, result.standing) == (2, 1)
     assert dead_letters.landed() == {"p-0": 1, "p-1": 1, "p-2": 1, "another record": 1}
     assert dead_letters.states() == {"replayed": 3}
-    assert "stood in the table" in dead_letters.lives()[1]["note"]
+    assert "was in the table" in dead_letters.lives()[1]["note"]
 
 
 @pytest.mark.parametrize("kafka_columns", [True, False])
@@ -254,7 +254,7 @@ def test_a_letter_without_its_value_says_so_and_the_others_go_on(dead_letters: D
     dead_letters.add([GOOD, GOOD], value=pa.array([None, value_of(GOOD, 1)], pa.binary()))
     result = dead_letters.replay()
     assert (result.replayed, result.reasons[0].error_class) == (1, "letter_unreadable")
-    assert "the letter has no value" in dead_letters.lives()[0]["replay_message"]
+    assert "the dead letter has no value" in dead_letters.lives()[0]["replay_message"]
 
 
 def test_a_file_that_cannot_be_read_is_told_and_the_others_go_on(dead_letters: DeadLetterWorld) -> None:
@@ -271,7 +271,7 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_go_on(dead_letters: D
 
 
 def damage(dead_letters: DeadLetterWorld, day: str) -> Path:
-    """Spoil the data file with the letters of that day; returns its path."""
+    """Spoil the data file with the dead letters of that day; returns its path."""
     (found,) = [task.file.file_path for task in dead_letters.dead().scan().plan_files() if day in task.file.file_path]
     damaged = Path(found.removeprefix("file://"))
     damaged.write_bytes(b"rubbish")
@@ -380,7 +380,7 @@ def test_without_coordinates_a_lost_record_stops_the_replay(tmp_path: Path) -> N
     assert "step replay_after_commit: SIGKILL" in process.said()
     for record in dead_letters.folder.glob("pending-*.json"):
         record.unlink()
-    with pytest.raises(StreamStopped, match="its letters do not know it, its pending record is lost"):
+    with pytest.raises(StreamStopped, match="its dead letters are not marked, its pending record is lost"):
         dead_letters.replay()
     assert dead_letters.landed() == {"p-0": 1}
     dead_letters.close()

@@ -165,6 +165,8 @@ def test_a_table_that_a_value_names_and_that_is_gone_stops_the_replay_and_fails_
     one.stream.land({"id": "b", "type": "INS", "n": 1}, {"id": "c", "type": "DEL", "n": 1}, batch=1)
     one.stream.catalog.drop_table("orders.of_INS")
     for ask in (one.replay, one.dry_run):
-        with pytest.raises(FrazilError, match=r"table orders\.of_INS, which a letter's row is for, does not exist"):
+        with pytest.raises(
+            FrazilError, match=r"table orders\.of_INS, which a dead letter's row is for, does not exist"
+        ):
             ask()
     assert set(one.states.values()) == {"new"} and not one.reasons

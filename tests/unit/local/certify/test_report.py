@@ -76,12 +76,12 @@ def test_what_readers_of_a_mirror_have_seen_is_told(tmp_path: Path) -> None:
     assert "The mirror" not in markdown_report(told(outcome, tmp_path), outcome)
     outcome.mirror_snapshots = 31
     text = markdown_report(told(outcome, tmp_path), outcome)
-    assert "The mirror: main has shown 31 snapshots, each is what its changes make of it." in text
+    assert "The mirror: main has shown 31 snapshots, each matches its changes." in text
     # What went wrong elsewhere says nothing of the mirror.
-    outcome.problems.append("a pending record stands after the last stop")
-    assert "31 snapshots, each is what" in markdown_report(told(outcome, tmp_path), outcome)
+    outcome.problems.append("a pending record exists after the last stop")
+    assert "31 snapshots, each matches" in markdown_report(told(outcome, tmp_path), outcome)
     outcome.mirror_problems = 1
-    assert "31 snapshots, not each is what" in markdown_report(told(outcome, tmp_path), outcome)
+    assert "31 snapshots, not each matches" in markdown_report(told(outcome, tmp_path), outcome)
 
 
 def test_a_certificate_that_failed(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_of_a_cluster_it_says_whose_processes_were_left_alone(tmp_path: Path) ->
 def test_what_was_not_carried_out_does_not_pass() -> None:
     assert not replace_outcome(results=[]).passed
     assert not replace_outcome(final=None).passed
-    assert not replace_outcome(problems=["a pending record stands"]).passed
+    assert not replace_outcome(problems=["a pending record exists"]).passed
     outcome = passed()
     outcome.results[0].killed_at = None
     assert not outcome.passed, "a driver that was not killed proves nothing"

@@ -240,7 +240,7 @@ def test_what_is_there_already_is_not_touched(
     with pytest.raises(FrazilError) as refused:
         require_absent(workspace, catalog)
     assert refused.value.message == (
-        f"frazil certify touches nothing that is there already: namespace {workspace.name}, topic {workspace.name}."
+        f"frazil certify touches nothing that exists already: namespace {workspace.name}, topic {workspace.name}."
     )
 
 

@@ -114,7 +114,7 @@ def test_yaml_has_several_documents() -> None:
     [
         ("a: [1", "is no YAML: line"),
         ("a: {{ x }}: b\n", "render them first"),
-        ("a: &x [*x]\n", "an anchor holds itself"),
+        ("a: &x [*x]\n", "an anchor contains itself"),
     ],
 )
 def test_what_is_no_yaml_is_named(text: str, said: str) -> None:

@@ -140,7 +140,7 @@ def test_backfilled_rows_are_removed_before_a_reset_reads_them_again(read: list[
 
     obstacle = move(7, dry_run=True).obstacle
     assert obstacle is not None and "records of payments-0 [7, 8), which a backfill has landed" in obstacle.message
-    with pytest.raises(ResetRefusedError, match="stand there twice") as refused:
+    with pytest.raises(ResetRefusedError, match="exist twice") as refused:
         move(7)
     assert refused.value.fix is not None and "--to payments:0=7 --dry-run, and run the DELETE" in refused.value.fix
     newest = history(stream_table(world.catalog, world.spec, SINK).metadata, "payments").newest

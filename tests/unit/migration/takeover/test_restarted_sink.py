@@ -156,8 +156,8 @@ def test_a_second_takeover_goes_on_behind_both(taken: SinkAndStream, sink_ended:
     taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
     plan = taken.take_over()
     assert plan.start == {P0: start}
-    (note,) = [note for note in plan.notes if "stand twice" in note]
-    assert f"former end up to payments-0 at {min(sink_ended, 10)} stand twice" in note
+    (note,) = [note for note in plan.notes if "exist twice" in note]
+    assert f"former end up to payments-0 at {min(sink_ended, 10)} exist twice" in note
     taken.stream.land_elsewhere(5)
     assert max(taken.stream.offsets(TABLE)) == 18
     result = taken.stream.audited()
@@ -278,9 +278,7 @@ def test_the_same_takeover_again_names_no_offset_that_lands_records_twice(
         taken.kafka.groups["connect-sink"] = {P0: 7}
         taken.kafka.log = ControlLog({0: 0}, {0: 25}, 0)
         taken.take_over()
-    with pytest.raises(
-        TakeoverRefusedError, match=r"has taken over .* already\..* stands at payments-0 at 10\."
-    ) as ended:
+    with pytest.raises(TakeoverRefusedError, match=r"has taken over .* already\..* is at payments-0 at 10\.") as ended:
         taken.take_over()
     assert (ended.value.fix or "").startswith("frazil start payments")
     assert "reset-offsets" not in (ended.value.fix or "")
@@ -293,7 +291,7 @@ def test_a_takeover_after_a_rollback_of_the_sinks_rows_does_not_pass_them_over(t
     assert snapshot is not None
     taken.kafka.groups["connect-sink"] = {P0: 13}
     taken.stream.roll_back(TABLE, snapshot.parent_snapshot_id)
-    with pytest.raises(TakeoverRefusedError, match="Group connect-sink stands further on") as refused:
+    with pytest.raises(TakeoverRefusedError, match="Group connect-sink is further on") as refused:
         taken.take_over()
     assert (refused.value.fix or "").startswith("frazil start payments, which goes on there")
     assert "only if the tables have what lies below" in (refused.value.fix or "")

@@ -404,7 +404,7 @@ def test_topics_of_the_group_that_stay_are_named(taken: SinkAndStream) -> None:
 
 def test_a_recreated_topic_is_not_handed_back(taken: SinkAndStream) -> None:
     del taken.stream.log[7:]
-    with pytest.raises(TakeoverRefusedError, match="stands at 10 in payments-0, of which Kafka keeps"):
+    with pytest.raises(TakeoverRefusedError, match="is at 10 in payments-0, of which Kafka keeps"):
         taken.hand_back()
     assert taken.offsets() == {P0: 4}
 

@@ -89,9 +89,9 @@ def doubtful(**options: Any) -> dict[str, tuple[ControlFacts, TableFacts, str, b
     return {
         "gone": (one, TableFacts(TABLE, exists=False), "have no table any more", False),
         "recreated": (facts(announced(20, "a", uuid="u-0")), table(), "that was dropped since", False),
-        "misfit": (one, table(misfits={"a": "are gone from the store"}), "are gone from the store", False),
-        "expired": (one, expired, "the snapshots that tell have expired", False),
-        "expired in one partition": (one, other_partition, "the snapshots that tell have expired", False),
+        "misfit": (one, table(misfits={"a": "are missing in the store"}), "are missing in the store", False),
+        "expired": (one, expired, "the snapshots that would show it have expired", False),
+        "expired in one partition": (one, other_partition, "the snapshots that would show it have expired", False),
         "rolled back": (one, back, "were taken out by a rollback", True),
         "passed over": (facts(announced(20, "a"), coordinator=21), table(), "were passed over by the sink's", True),
     }

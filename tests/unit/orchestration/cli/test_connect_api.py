@@ -83,7 +83,7 @@ def test_every_address_is_served_to_who_has_the_token(home: Path) -> None:
 def test_another_address_needs_a_token(home: Path, host: str) -> None:
     refused = frazil(home, "--host", host)
     assert refused.exit_code == 1
-    assert f"Whoever reaches {host} could stop the streams" in refused.output
+    assert f"Every client that reaches {host} could stop the streams" in refused.output
     assert "--token-env" in refused.output
 
 

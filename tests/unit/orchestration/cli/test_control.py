@@ -127,7 +127,7 @@ def test_every_command_is_a_run_with_its_reason(world: World) -> None:
     assert frazil(world, "resume", "payments").stdout.startswith("payments runs: process")
     assert "Attempt 1 ended after its batch." in frazil(world, "restart", "payments").stdout
     flushed = json.loads(frazil(world, "flush", "payments", "--json").stdout)
-    assert (flushed["sentence"], flushed["read"]) == ("payments has landed what was there: nothing waited.", 0)
+    assert (flushed["sentence"], flushed["read"]) == ("payments has landed everything up to now: nothing waited.", 0)
     stopped = frazil(world, "stop", "--all", "--json")
     (facts,) = json.loads(stopped.stdout)["actions"]
     assert (facts["done"], facts["kept_as_run"], facts["driver"]["state"]) == (True, True, "stopped")

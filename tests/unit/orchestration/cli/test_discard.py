@@ -35,7 +35,7 @@ def test_it_is_shown_and_done(world: DiscardWorld) -> None:
     assert world.letters() == []
     done = frazil(world, "discard", "payments", "--reason", "a load test", "--yes", "--without-kafka").stdout
     assert "Discarded: 3 rows of branch ingest. 3 dead letters are in orders.payments_dead" in done
-    assert "3 letters keep the row as JSON" in done
+    assert "3 dead letters keep the row as JSON" in done
     assert "frazil replay payments --reason discarded" in done
     assert {each["stage"] for each in world.letters()} == {"discarded_row"}
     assert (world.rows(), world.gate.held) == (Counter(), None)

@@ -35,12 +35,12 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("action", "would"),
     [
-        ("start", "would run as its file says"),
+        ("start", "would run by its file"),
         ("stop", "would end after its batch, and start no more"),
         ("pause", "would keep its driver, and read nothing"),
         ("resume", "would go on"),
-        ("restart", "would end after its batch, and start anew"),
-        ("flush", "would land at once what its topics hold"),
+        ("restart", "would end after its batch, and start again"),
+        ("flush", "would land at once all records in its topics"),
     ],
 )
 def test_actions_on_streams(tmp_path: Path, action: str, would: str) -> None:

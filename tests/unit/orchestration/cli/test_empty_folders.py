@@ -77,7 +77,7 @@ def entries(folder: Path) -> list[str]:
 def test_a_folder_without_streams(name: str, tmp_path: Path) -> None:
     said = look(tmp_path, name, *([] if name in ("status", "maintain") else ["payments"]))
     assert said.exit_code in ((0, 1) if name != "schema check" else (2, 3)), said.output
-    assert "frazil init FOLDER makes a deployment, and frazil demo shows one" in said.output
+    assert "frazil init FOLDER creates a deployment, and frazil demo shows one" in said.output
     assert entries(tmp_path) == []
 
 
@@ -103,7 +103,7 @@ def test_a_folder_without_streams(name: str, tmp_path: Path) -> None:
 def test_nothing_starts_in_a_folder_that_is_no_deployment(words: list[str], tmp_path: Path) -> None:
     said = frazil(tmp_path, words[0], *words[1:])
     assert (said.exit_code, said.stdout) == (1, "")
-    assert "frazil init FOLDER makes a deployment, and frazil demo shows one" in said.stderr
+    assert "frazil init FOLDER creates a deployment, and frazil demo shows one" in said.stderr
     assert entries(tmp_path) == []
 
 
@@ -129,7 +129,7 @@ def test_named_settings_make_a_deployment(tmp_path: Path) -> None:
 def test_an_empty_folder_of_streams(name: str, tmp_path: Path) -> None:
     (tmp_path / "streams").mkdir()
     said = look(tmp_path, name, *(["--all"] if name == "run" else []))
-    assert "frazil schema infer TOPIC --output streams/TOPIC.yaml makes one" in said.output
+    assert "frazil schema infer TOPIC --output streams/TOPIC.yaml writes one" in said.output
     assert "stream  table" not in said.output and "result" not in said.output
     assert entries(tmp_path) == ["streams"]
 

@@ -169,7 +169,7 @@ def test_without_its_table_nothing_is_said_to_be_gone_that_never_was(world: Bran
         lease.remember({"orders.payments": str(world.table().metadata.table_uuid)})
         lease.release()
     world.catalog().drop_table("orders.payments")
-    said = "table orders.payments is gone" if written else "table orders.payments does not exist"
+    said = "table orders.payments was dropped" if written else "table orders.payments does not exist"
     reason = "--yes", "--reason", "x"
     for command in (["publish"], ["release", *reason], ["release", "--dry-run"], ["discard", *reason, "--dry-run"]):
         done = frazil(world, command[0], "payments", *command[1:])

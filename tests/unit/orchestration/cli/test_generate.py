@@ -85,7 +85,7 @@ def test_keys_have_the_columns_that_the_table_or_the_newest_schema_says(tmp_path
 
         # A text behind the id; no key now and then, as the column may be null.
         assert {each[:5] for each in keys() if each is not None} == {b"\0\0\0\0\2"}
-        with pytest.raises(FrazilError, match=r"decode\.key\.schema is 'table', and table a\.b is not"):
+        with pytest.raises(FrazilError, match=r"decode\.key\.schema is 'table', and table a\.b does not"):
             keys(format="json", schema="table")
         with connect_catalog(settings) as catalog:
             catalog.create_namespace("a")

@@ -58,7 +58,7 @@ def test_lines_that_are_no_json_object_are_counted_in_the_streams_file(tmp_path:
     (file,) = (folder / "streams").iterdir()
     head = file.read_text().split("\nstream: ")[0].replace("\n# ", " ")
     assert (
-        "from 2 records of Orders 2026.jsonl. Of another form: 2, which would become dead letters; the first at" in head
+        "from 2 records of Orders 2026.jsonl. In another form: 2, which would become dead letters; the first at" in head
     )
     assert "Orders 2026.jsonl: Of another form: 2" in shown.stderr
 

@@ -85,7 +85,7 @@ def test_old_letters_are_deleted_by_the_command_as_each_night(dead_letters: Dead
     dead_letters.add([BROKEN] * 2, seen=datetime.now(UTC) - timedelta(days=45))
     dead_letters.add([GOOD], seen=datetime.now(UTC))
     refused = frazil(dead_letters, "letters", "payments", "--expire")
-    assert (refused.exit_code, "keeps its letters for ever" in refused.output) == (1, True)
+    assert (refused.exit_code, "keeps its dead letters for ever" in refused.output) == (1, True)
     text = dead_letters.spec_file.read_text()
     dead_letters.spec_file.write_text(text.replace("park_after: 2}", "park_after: 2}, dead_letters: {keep: 30d}"))
     dry = frazil(dead_letters, "letters", "payments", "--expire", "--dry-run").output
@@ -197,7 +197,7 @@ def test_offsets_are_read_with_the_last_one_included() -> None:
     assert parse_offsets("t:3:17-42").range == (17, 43)
     assert parse_offsets("t:3:-4").range == (0, 5)
     assert parse_offsets("t").partition is None
-    with pytest.raises(SelectionError, match="no state of a letter"):
+    with pytest.raises(SelectionError, match="no state of a dead letter"):
         Selection(states=("lost",))
 
 

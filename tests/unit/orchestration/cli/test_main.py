@@ -252,7 +252,7 @@ def test_accept_shows_the_ranges_that_it_recorded() -> None:
         "  orders.payments: payments-0 [20, 50) passed over",
         "  orders.payments: payments-1 [3, 5) to be read again",
     ]
-    assert decision_lines({}) == ["The table begins anew; no other table is stamped."]
+    assert decision_lines({}) == ["The table starts again; no other table is stamped."]
 
 
 def test_accept_wants_exactly_one_answer(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_run_heeds_an_operator_who_has_stopped_the_stream(tmp_path: Path, wish: 
     assert "Next: frazil resume payments; or frazil run payments --force" in result.stderr
     result = frazil(home, "run", "payments", "--force")
     said = result.stderr
-    assert f"Its records are landed all the same (--force), and it stays {stays}." in said
+    assert f"Its records are landed nevertheless (--force), and it stays {stays}." in said
     assert "Error: The local broker is not running.\n  Next: frazil up\n" in said
     assert read_control(LocalStore(folder)).mode == wish
 

@@ -146,7 +146,7 @@ def test_what_is_made_anew_does_not_say_that_there_was_nothing(world: MirrorWorl
     world.land(Change(1, "ann"))
     assert "all of the changelog was read: the mirror had nothing of it yet" in "\n".join(merge(world))
     done = rebuild_mirror(world.spec, world.mirror, world.settings, world.catalog(), PlainMerger())
-    assert "all of the changelog was read: it is made anew" in "\n".join(merged_lines(world.spec, world.mirror, done))
+    assert "all of the changelog was read: it is rebuilt" in "\n".join(merged_lines(world.spec, world.mirror, done))
 
 
 def other(world: MirrorWorld, *words: str) -> str:
@@ -171,14 +171,14 @@ def test_the_status_of_a_stream_tells_its_mirrors(world: MirrorWorld) -> None:
         ({"key": ["nope"]}, "names column nope"),
         ({"key": ["name"]}, "the records of changelog shop.customers_changes have the key id"),
         ({"where": "amount > 3"}, "there is no column 'amount'"),
-        ({"deletes": "soft"}, "was made with deletes hard, and its file says soft"),
+        ({"deletes": "soft"}, "was made with deletes hard, and its file has soft"),
     ],
 )
 def test_validate_tells_what_the_next_merge_would_stop_at(
     world: MirrorWorld, said: dict[str, object], wrong: str
 ) -> None:
     world.land(Change(1, "ann"))
-    assert f"not checked customers: mirror: mirror {MIRROR} is not there yet" in other(world, "validate")
+    assert f"not checked customers: mirror: mirror {MIRROR} does not exist yet" in other(world, "validate")
     merge(world)
     assert f"ok          customers: mirror: mirror {MIRROR} goes with changelog {CHANGELOG}" in other(world, "validate")
     world.document["mirrors"][0].update(said)
@@ -196,7 +196,7 @@ def test_validate_tells_of_a_mirror_without_a_key(world: MirrorWorld) -> None:
 def test_validate_tells_of_a_table_that_is_there_already(world: MirrorWorld) -> None:
     world.land(Change(1, "ann"))
     world.catalog().create_table(MIRROR, Schema(NestedField(1, "id", LongType(), required=True)))
-    assert f"table {MIRROR} is there and no mirror yet" in other(world, "validate")
+    assert f"table {MIRROR} exists and is no mirror yet" in other(world, "validate")
     catalog = world.catalog()
     catalog.drop_table(MIRROR)
     catalog.create_table(MIRROR, Schema(NestedField(1, "id", StringType(), required=True)))

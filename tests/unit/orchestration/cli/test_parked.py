@@ -44,7 +44,8 @@ def test_status_names_it_with_since_when_and_its_letters(stream: RoutedStream) -
     assert f"parked: {DELETES}" in command(stream, "status").output
     said = CliRunner().invoke(main, ["--home", str(stream.home), "status"]).output
     assert (
-        f"! payments: table {DELETES} is parked since" in said and f"frazil accept payments --unpark {DELETES}" in said
+        f"! payments: table {DELETES} is suspended since" in said
+        and f"frazil accept payments --unpark {DELETES}" in said
     )
 
 
@@ -52,7 +53,7 @@ def test_status_names_it_with_since_when_and_its_letters(stream: RoutedStream) -
     ("offset", "fate", "sentence", "tables"),
     [
         (6, "row", f"is a row of {CHANGES}", [CHANGES]),
-        (7, "parked", "is in no table yet: dead letters keep it for those that are parked, or were", []),
+        (7, "parked", "is in no table yet: it is a dead letter for a table that is or was suspended", []),
         (5, "row", f"is a row of {CHANGES}", [CHANGES]),
     ],
 )
@@ -66,16 +67,18 @@ def test_at_tells_a_record_that_is_parked(
     assert waits == ([] if offset == 5 else [(DELETES, "new")]) and not told["pending_tables"]
     output = command(stream, "at", *place).output
     assert f"offset {offset} {sentence}" in output
-    assert (f"a dead letter keeps it for table {DELETES}; new" in output) == (offset != 5)
+    assert (f"a dead letter for table {DELETES}; new" in output) == (offset != 5)
 
 
 def test_it_is_unparked_and_replayed_and_the_audit_is_complete(stream: RoutedStream) -> None:
     before = json.loads(command(stream, "audit", "--full", "--json").stdout)
     assert before["verdict"] == "complete"
-    assert any(f"table {DELETES} is parked since" in note and "4 dead letters wait" in note for note in before["notes"])
+    assert any(
+        f"table {DELETES} is suspended since" in note and "4 dead letters wait" in note for note in before["notes"]
+    )
     said = command(stream, "accept", "--unpark", DELETES, "--reason", "it is wanted again", "--yes").output
     assert f"Recorded on {SINK}, {DELETES}." in said
-    assert said.endswith("Next: frazil run payments, then frazil replay payments, which brings its letters back\n")
+    assert said.endswith("Next: frazil run payments, then frazil replay payments, which brings its dead letters back\n")
     command(stream, "replay")
     assert stream.offsets(DELETES) == [1, 2, 6, 7]
     after = json.loads(command(stream, "audit", "--full", "--json").stdout)

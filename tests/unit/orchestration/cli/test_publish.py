@@ -41,7 +41,7 @@ def test_as_a_document(world: BranchWorld) -> None:
 
 
 def test_before_the_first_batch(world: BranchWorld) -> None:
-    assert "is not there yet: the stream has landed nothing" in frazil(world, "publish", "payments").stdout
+    assert "does not exist yet: the stream has landed nothing" in frazil(world, "publish", "payments").stdout
 
 
 def test_after_a_rollback_of_main(world: BranchWorld) -> None:

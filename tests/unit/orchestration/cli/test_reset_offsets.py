@@ -83,9 +83,9 @@ def test_what_is_asked_for(to: str, only: tuple[str, ...], offsets: dict[TopicPa
 @pytest.mark.parametrize(
     ("to", "only", "said"),
     [
-        ("beginning", (), "'beginning' says nothing of where to go on"),
+        ("beginning", (), "'beginning' names no position"),
         ("2026-01-31T08:00:00", (), "does not say its zone"),
-        ("t.v1:0=7,t.v1:0=8", (), "stands there twice"),
+        ("t.v1:0=7,t.v1:0=8", (), "is there twice"),
         ("t.v1=7", (), "names no offset"),
         ("t.v1:0=7", ("u",), "name their topics themselves"),
         ("latest", ("a b",), "no topic and no partition"),
@@ -301,7 +301,7 @@ def test_tables_that_are_not_the_streams_own_are_refused(settings: Settings, spe
         with pytest.raises(FrazilError, match="dropped and created again"):
             existing_targets(spec, catalog, {"orders.payments_dead": "another"})
         catalog.drop_table("orders.payments_dead")
-        with pytest.raises(FrazilError, match=r"orders\.payments_dead is gone"):
+        with pytest.raises(FrazilError, match=r"orders\.payments_dead was dropped"):
             existing_targets(spec, catalog, {"orders.payments_dead": "another"})
 
 
@@ -329,7 +329,7 @@ def test_the_job_is_tagged_and_tells_why_not(deployment: Deployment) -> None:
 def test_the_command_needs_a_reason_to_do_it(deployment: Deployment) -> None:
     for arguments, said in (
         (["--to", "earliest", "--yes"], "A reset needs a reason"),
-        (["--to", "nowhere"], "'nowhere' says nothing of where to go on"),
+        (["--to", "nowhere"], "'nowhere' names no position"),
         (["--to", "earliest"], "no stream has run yet"),
     ):
         result = CliRunner().invoke(main, ["--home", str(deployment.home), "reset-offsets", "payments", *arguments])

@@ -108,17 +108,17 @@ def test_nothing_is_copied_while_something_runs_and_nothing_is_overwritten(home:
     assert documents_of(new) == []
 
     new.put(pending, b"of another")
-    refused("pending-00000003.json is there already, and is no part of this copy")
+    refused("pending-00000003.json exists already, and is no part of this copy")
     assert new.get(pending) == b"of another"
     new.delete(pending)
     new.put("streams/strange/lease-00000001.json", b"{}")
-    refused("lease-00000001.json is there already")
+    refused("lease-00000001.json exists already")
 
 
 @pytest.mark.parametrize(
     ("number", "words", "fix"),
     [
-        (errno.ENOSPC, "There is no room for the copy: ", "make room, then run this again: it goes on"),
+        (errno.ENOSPC, "There is no space for the copy: ", "free space, then run this again: it continues"),
         (errno.EACCES, "A state store may not be used: ", "give this user the right to, then run this again"),
         (errno.EIO, "A state store cannot be reached: ", "run this again when it answers"),
     ],

@@ -59,9 +59,9 @@ def test_an_error_that_nobody_expected_is_a_sentence_and_a_file(
     assert (result.exit_code, result.stdout) == (1, "")
     (file,) = (home / ".frazil" / "state" / "errors").iterdir()
     assert result.stderr == (
-        "Error: frazil status failed, and frazil has no word of its own for it: ValueError: cannot reach "
-        f"me:postgresql://me:${{env:CATALOG_PASSWORD}}@db/lake@db\n  The stack trace is in {file}.\n"
-        "  Next: if the sentence does not help, report it with that file\n"
+        "Error: frazil status failed with an error that frazil does not know: ValueError: cannot reach "
+        f"me:postgresql://me:${{env:CATALOG_PASSWORD}}@db/lake@db\n  The stack trace is in {file}.\n  Next: if the "
+        "sentence does not help, report it with that file\n"
     )
     text = file.read_text()
     assert "Traceback" in text
@@ -74,7 +74,7 @@ def test_an_error_that_nobody_expected_is_a_sentence_and_a_file(
 def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     result = failing(tmp_path, raising(PermissionError(13, "Permission denied", "/lake/dead/data")))
     assert result.exit_code == 1
-    assert "for it: /lake/dead/data: Permission denied (PermissionError)\n" in result.stderr
+    assert "does not know: /lake/dead/data: Permission denied (PermissionError)\n" in result.stderr
 
 
 def test_no_more_files_are_kept_than_somebody_reads(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_driver_that_lives_reports_offsets_and_topics(world: World, connectors
 def test_without_a_driver_the_table_has_the_offsets(world: World, connectors: Connectors) -> None:
     settings, spec = world.deployment.prepared_settings(), world.deployment.stream("payments")
     catalog = connect_catalog(settings)
-    assert connectors.offsets("payments") == {}, "the table is not there yet"
+    assert connectors.offsets("payments") == {}, "the table does not exist yet"
     create_table(catalog, spec)
     assert connectors.offsets("payments") == {}, "nothing has landed"
     commit(catalog, spec)

@@ -55,6 +55,6 @@ def test_a_table_that_was_created_again_waits_for_its_answer(world: PlanWorld, n
 def test_dead_letters_that_are_gone_or_none_stop_it(world: PlanWorld) -> None:
     facts = facts_of(world)
     (gone,) = stops(world, replace(facts, letters=None))
-    assert f"table {DEAD} is gone" in gone.sentence
+    assert f"table {DEAD} was dropped" in gone.sentence
     (other,) = stops(world, replace(facts, letters=facts.tables[OWN], uuids={}))
-    assert f"table {DEAD}, where its dead letters would go, is no table of dead letters" in other.sentence
+    assert f"table {DEAD}, for its dead letters, is no dead-letter table" in other.sentence

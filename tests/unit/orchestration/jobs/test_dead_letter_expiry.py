@@ -52,7 +52,7 @@ def test_letters_are_kept_for_ever_without_the_key(dead_letters: DeadLetterWorld
     assert metadata_of(run(dead_letters, instance), "expire_letters")["letters_expired"] == 0
     assert dead_letters.states() == {"new": 1}
     failed = failure_of(run(dead_letters, instance, streams=["payments"]))
-    assert "keeps its letters for ever" in failed.description
+    assert "keeps its dead letters for ever" in failed.description
     assert "There is no stream 'paymnts'" in failure_of(run(dead_letters, instance, streams=["paymnts"])).description
 
 

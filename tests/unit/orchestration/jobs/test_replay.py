@@ -61,7 +61,7 @@ def test_a_replay_lands_and_tells(dead_letters: DeadLetterWorld, instance: dg.Da
     assert stored is not None
     tags = {"frazil/stream": "payments", "frazil/action": "replay", "frazil/reason": "schema corrected"}
     assert {**tags, "frazil/by": "jo"}.items() <= stored.tags.items()
-    assert "5 of 5 letters; 3 came back, 2 failed again" in logged(instance, result.run_id)
+    assert "5 of 5 dead letters; 3 came back, 2 failed again" in logged(instance, result.run_id)
     # The asset, and what its check says, are told at once; the supervisor would do so within minutes.
     asset = reported(instance)
     assert (asset["dead_letters_replayed"], asset["dead_letters_failed_again"]) == (3, 2)
@@ -92,13 +92,13 @@ def test_parked_letters_plot(dead_letters: DeadLetterWorld, instance: dg.Dagster
     assert record.status.value == "FAILED"
     assert record.event is not None
     description = record.event.dagster_event.event_specific_data.description  # type: ignore[union-attr]
-    assert "4 letters are parked" in str(description)
+    assert "4 dead letters are exhausted" in str(description)
 
 
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"states": ["lost"]}, "lost is no state of a letter"),
+        ({"states": ["lost"]}, "lost is no state of a dead letter"),
         ({"where": "colour = 'red'"}, "there is no column"),
         ({"since": "yesterday"}, "'yesterday' is no time"),
         ({"offsets": ["a b"]}, "is no place in Kafka"),

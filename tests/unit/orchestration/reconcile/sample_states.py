@@ -59,7 +59,7 @@ STARTED_JUST_NOW = beat(since=NOW - 100)
 
 
 def failed(kind: str = "error", **changes: Any) -> Heartbeat:
-    error = LastError("the table is gone", kind, NOW - 1, "frazil accept orders")  # type: ignore[arg-type]
+    error = LastError("the table was dropped", kind, NOW - 1, "frazil accept orders")  # type: ignore[arg-type]
     return beat("failed", **{"error": error, "since": NOW - 100, "work": Work(batches=0)} | changes)
 
 

@@ -97,7 +97,7 @@ def test_a_catalog_that_does_not_answer_holds_the_change_back(landed: World) -> 
     decision = landed.tick().decisions["orders"]
     landed.catalog = answering
     assert decision.action is Action.HALT
-    assert "not known whether its table can hold it: catalog frazil did not answer within 10 s" in decision.sentence
+    assert "unknown whether its table fits it: catalog frazil did not answer within 10 s" in decision.sentence
     assert landed.tick().decisions["orders"].action is Action.ROLL
 
 

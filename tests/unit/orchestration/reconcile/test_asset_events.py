@@ -56,7 +56,7 @@ def test_a_new_snapshot_is_told_once_with_stable_names(orders: World) -> None:
 
 def test_snapshots_are_gathered_and_the_first_is_told_at_once(orders: World) -> None:
     orders.drive("orders", now=NOW, work=work())
-    assert len(told(orders.tick(NOW), SINK)) == 1, "it stands at the end of its topics, and has no snapshot yet"
+    assert len(told(orders.tick(NOW), SINK)) == 1, "it is at the end of its topics, and has no snapshot yet"
     reported: list[tuple[float, str]] = []
     for at in range(10, 300, 10):
         now = NOW + at
@@ -81,7 +81,7 @@ def test_a_quiet_stream_stays_fresh_only_while_it_stands_at_the_end(orders: Worl
     assert len(drive(NOW, 0)) == 1
     assert drive(NOW + 90, 0) == []
     (again,) = drive(NOW + 100, 0)
-    assert again.description == "Nothing new: the stream stands at the end of its topics."
+    assert again.description == "Nothing new: the stream is at the end of its topics."
     assert values(again)["records_added"] == 0
     # Complete through the moment at which the end was looked up, though nothing was committed since.
     assert values(again)["complete_through"] == NOW + 90
@@ -107,7 +107,7 @@ def test_fresh_means_complete_and_not_busy(orders: World) -> None:
     assert drive(1, NOW, NOW - 299) == (1, [])
     count, (behind,) = drive(2, NOW + 100, NOW - 201)
     assert count == 0
-    assert behind.description.startswith("Observed only, so that the table does not read as fresh")
+    assert behind.description.startswith("Observed only, so that the table does not count as fresh")
     assert values(behind)["snapshot_id"] == "2"
     assert {"offsets", "consumer_lag_records", "complete_through", "batch_duration_ms"} <= values(behind).keys()
     assert drive(3, NOW + 150, NOW - 200) == (0, []), "observations are gathered too"
@@ -224,15 +224,13 @@ def test_what_a_keeper_did_is_told_once_and_stays_in_the_metadata(orders: World)
         return [each for each in events(tick, dg.AssetObservation) if "watchdog" in (each.description or "")]
 
     assert kept(total=0, now=NOW) == []
-    (once,) = kept("attempt 1 (process 7) ended without a last word", total=1, now=NOW + 10)
+    (once,) = kept("attempt 1 (process 7) ended without a report", total=1, now=NOW + 10)
     assert once.asset_key == SINK
-    assert once.description == (
-        "Its watchdog started the driver again: attempt 1 (process 7) ended without a last word."
-    )
+    assert once.description == ("Its watchdog started the driver again: attempt 1 (process 7) ended without a report.")
     assert values(once) == {
         "keeper_restarts": 1,
         "keeper_restarted_at": NOW + 7,
-        "keeper_restarted_why": "attempt 1 (process 7) ended without a last word",
+        "keeper_restarted_why": "attempt 1 (process 7) ended without a report",
         "restarts": 1,
         "attempt": 1,
     }

@@ -76,27 +76,27 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ("asked to stop", desired(control=STOPPED), actual(), Action.WAIT, "asked to stop 10 s ago"),
     ("asked to stop for long", desired(control=STOPPED_BEFORE), actual(), Action.STOP, "still runs"),
     ("asked by a clock ahead", desired(control=STOPPED_LATER), actual(), Action.STOP, "still runs"),
-    ("makes room", desired(control=MAKE_ROOM), actual(), Action.WAIT, "make room"),
+    ("gives way", desired(control=MAKE_ROOM), actual(), Action.WAIT, "give way"),
     (
         "makes no room",
         desired(control=ControlRequest(end_attempt=3, at=NOW - 500)),
         actual(),
         Action.ROLL,
-        "asked to make room and still runs",
+        "asked to give way and still runs",
     ),
     (
         "makes no room, and its file is wrong by now",
         desired(**INVALID, control=ControlRequest(end_attempt=3, at=NOW - 500)),
         actual(),
         Action.ROLL,
-        "asked to make room and still runs, and is made to end",
+        "asked to give way and still runs, and is made to end",
     ),
     (
         "makes no room, and nothing could take its place",
         desired(**INVALID, launchable=False, control=ControlRequest(end_attempt=3, at=NOW - 500)),
         actual(),
         Action.WAIT,
-        "make room",
+        "give way",
     ),
     ("made room before", desired(control=ControlRequest(end_attempt=2, at=NOW - 5)), actual(), Action.ADOPT, "runs"),
     ("available_now with a driver", desired(continuous=False), actual(), Action.STOP, "available_now"),
@@ -117,27 +117,27 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ("invalid file, crashed twice", desired(**INVALID), gone(launch=launch(failures=1)), Action.BACKOFF, "tabel"),
     ("invalid file, stopped", desired(**INVALID, control=STOPPED), gone(), Action.IDLE, "stopped"),
     # The driver is gone.
-    ("killed", desired(), gone(), Action.START, "without a last word"),
+    ("killed", desired(), gone(), Action.START, "without a report"),
     ("killed, paused", desired(control=PAUSED), gone(), Action.IDLE, "resuming starts one"),
     ("killed, stopped", desired(control=STOPPED), gone(), Action.IDLE, "is stopped"),
     ("killed, lease still runs", desired(), gone(lease=lease("live")), Action.WAIT, "holds the stream's lease"),
     ("ended for the next", desired(), gone(beat("stopped"), lease=lease("released")), Action.START, "stopped"),
     ("ended by SIGTERM", desired(), gone(beat("terminated"), lease=lease("released")), Action.START, "terminated"),
-    ("failed once", desired(), gone(failed(), lease=lease("released")), Action.START, "the table is gone"),
+    ("failed once", desired(), gone(failed(), lease=lease("released")), Action.START, "the table was dropped"),
     ("failed twice", desired(), gone(failed(), launch=launch(failures=1)), Action.BACKOFF, "start 3 in a row"),
     (
         "failed twice, waited",
         desired(),
         gone(failed(), launch=launch(failures=1), down_for=10.0),
         Action.START,
-        "the table is gone",
+        "the table was dropped",
     ),
     (
         "failed after a stable time",
         desired(),
         gone(failed(since=NOW - 700), launch=launch(failures=6)),
         Action.START,
-        "the table is gone",
+        "the table was dropped",
     ),
     ("crash loop", desired(), gone(failed(), launch=launch(failures=7)), Action.HALT, "failed 8 times in a row"),
     (
@@ -153,15 +153,15 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ("operator answered", desired(), gone(failed("operator"), **AWAITED), Action.WAIT, "attempt 4 was launched"),
     # Its keeper starts it again.
     ("killed, kept", desired(), gone(keeper=9), Action.WAIT, "its watchdog (process 9) starts it again"),
-    ("killed, keeper hangs", desired(), gone(keeper=9, down_for=21.0), Action.START, "without a last word"),
+    ("killed, keeper hangs", desired(), gone(keeper=9, down_for=21.0), Action.START, "without a report"),
     ("killed, kept, file changed", desired(generation=OTHER), gone(keeper=9), Action.START, "changed since"),
     ("killed, kept, stopped", desired(control=STOPPED), gone(keeper=9), Action.IDLE, "stopped"),
     ("killed, kept, drained by hand", desired(), gone(keeper=9, lease=lease(pid=77)), Action.WAIT, "is no driver"),
     ("killed in vain, kept", desired(), gone(keeper=9, launch=launch(failures=1), down_for=4.0), Action.BACKOFF, "6 s"),
     ("in vain, its turn", desired(), gone(keeper=9, launch=launch(failures=1), down_for=29.0), Action.WAIT, "9)"),
-    ("in vain, hangs", desired(), gone(keeper=9, launch=launch(failures=1), down_for=31.0), Action.START, "gone"),
+    ("in vain, hangs", desired(), gone(keeper=9, launch=launch(failures=1), down_for=31.0), Action.START, "report"),
     ("killed for ever, kept", desired(), gone(keeper=9, launch=launch(failures=7)), Action.HALT, "8 times in a row"),
-    ("failed, kept", desired(), gone(failed(), keeper=9, down_for=1.0), Action.START, "the table is gone"),
+    ("failed, kept", desired(), gone(failed(), keeper=9, down_for=1.0), Action.START, "the table was dropped"),
     (
         "launched by its keeper, died, kept",
         desired(),
@@ -174,10 +174,10 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ("group pauses", desired(), gone(keeper=9, group_starts_in=40.0), Action.BACKOFF, "of its group is started again"),
     ("group pauses, no keeper", desired(), gone(group_starts_in=40.0), Action.BACKOFF, "again in 40 s"),
     ("group is up again", desired(), gone(keeper=9, group_starts_in=-5.0, down_for=60.0), Action.WAIT, "(process 9)"),
-    ("group has been up", desired(), gone(keeper=9, group_starts_in=-21.0, down_for=60.0), Action.START, "is gone"),
-    ("group gone, no keeper", desired(), gone(group_starts_in=-1.0), Action.START, "is gone"),
+    ("group has been up", desired(), gone(keeper=9, group_starts_in=-21.0, down_for=60.0), Action.START, "a report"),
+    ("group gone, no keeper", desired(), gone(group_starts_in=-1.0), Action.START, "without a report"),
     ("ended well, group pauses", desired(), gone(beat("stopped"), group_starts_in=40.0), Action.BACKOFF, "in 40 s"),
-    ("failed, group lives", desired(), gone(failed(), keeper=9, group_starts_in=-900.0), Action.START, "table is gone"),
+    ("failed, group lives", desired(), gone(failed(), keeper=9, group_starts_in=-900.0), Action.START, "dropped"),
     ("in group, operator", desired(), gone(failed("operator"), keeper=9, group_starts_in=9.0), Action.HALT, "not help"),
     (
         "in group, its own pause is longer",
@@ -203,7 +203,7 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ),
     ("launched", desired(), gone(**AWAITED), Action.WAIT, "launched 20 s ago"),
     ("launched and stopped", desired(control=STOPPED), gone(**AWAITED), Action.WAIT, "launched 20 s ago"),
-    ("launched in vain", desired(), gone(launch=launch(attempt=4), launched_for=91.0), Action.START, "did not say"),
+    ("launched in vain", desired(), gone(launch=launch(attempt=4), launched_for=91.0), Action.START, "did not report"),
     (
         "launched in vain again",
         desired(),
@@ -213,7 +213,7 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ),
     ("first launch", desired(), actual(**NEVER | {"launch": launch(), "launched_for": 5.0}), Action.WAIT, "5 s ago"),
     # Silence.
-    ("silent, lease renewed", desired(), actual(heartbeat_age=40.0), Action.WAIT, "has not beaten for 40 s"),
+    ("silent, lease renewed", desired(), actual(heartbeat_age=40.0), Action.WAIT, "has sent no heartbeat for 40 s"),
     ("silent, lease expired", desired(), actual(heartbeat_age=40.0, lease=lease("expired")), Action.START, "refused"),
     (
         "silent, lease expired, paused",
@@ -224,13 +224,13 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ),
     # Another host.
     ("elsewhere", desired(), actual(process=None), Action.ADOPT, "runs"),
-    ("elsewhere, silent", desired(), actual(process=None, heartbeat_age=40.0), Action.WAIT, "has not beaten"),
+    ("elsewhere, silent", desired(), actual(process=None, heartbeat_age=40.0), Action.WAIT, "has sent no heartbeat"),
     (
         "elsewhere, lease expired",
         desired(),
         actual(process=None, heartbeat_age=40.0, lease=lease("expired")),
         Action.START,
-        "gone without a last word",
+        "ended without a report",
     ),
     # Somebody else.
     ("drained by hand", desired(), actual(**STRANGER), Action.WAIT, "is no driver"),
@@ -316,7 +316,7 @@ def test_every_combination_that_matters(wanted: DesiredState, there: ActualState
 
 def test_a_halt_names_the_last_error_and_the_command_to_go_on() -> None:
     loop = decide(desired(), gone(failed(), launch=launch(failures=7)), NOW)
-    assert "the table is gone" in loop.sentence
+    assert "the table was dropped" in loop.sentence
     assert loop.fix == "frazil accept orders; frazil start orders, after mending the cause"
     answer = decide(desired(), gone(failed("operator")), NOW)
     assert answer.fix == "frazil accept orders; then frazil start orders"

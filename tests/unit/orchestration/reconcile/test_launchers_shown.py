@@ -36,7 +36,7 @@ def test_one_that_waits_for_a_node_is_waited_for_and_says_so() -> None:
     )
     decision = decide(desired(), pending, NOW)
     assert decision.action is Action.WAIT
-    assert decision.sentence.endswith(f"has not said anything yet: pod {POD}: Unschedulable (0/3 nodes)")
+    assert decision.sentence.endswith(f"has not reported yet: pod {POD}: Unschedulable (0/3 nodes)")
 
 
 def test_one_that_has_ended_is_started_again_and_the_reason_is_told() -> None:
@@ -52,7 +52,7 @@ def test_one_that_has_ended_is_started_again_and_the_reason_is_told() -> None:
     )
     decision = decide(desired(), gone, NOW)
     assert decision.action is Action.START
-    assert decision.sentence.endswith("is gone without a last word (process 4242 on here) (OOMKilled, exit status 137)")
+    assert decision.sentence.endswith("ended without a report (process 4242 on here) (OOMKilled, exit status 137)")
 
 
 def test_a_page_says_where_it_is() -> None:
@@ -64,6 +64,6 @@ def test_a_page_says_where_it_is() -> None:
     assert (outcome.figures["launcher"], outcome.figures["handle"]) == ("kubernetes", POD)
     ended = actual(failed(), lease=lease("released"), process=False)
     outcome = _driver_alive(desired(), ended, decide(desired(), ended, NOW))
-    assert outcome.figures["last_error"] == "the table is gone"
+    assert outcome.figures["last_error"] == "the table was dropped"
     assert "launcher" not in outcome.figures
     assert "driver_launcher" not in state_metadata(StreamState("running", NOW, None, NOW, True), runs.heartbeat)

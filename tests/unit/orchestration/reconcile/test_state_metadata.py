@@ -246,7 +246,7 @@ def append(catalog: Catalog, name: str, rows: int) -> int:
 
 
 def ticked(orders: World, at: float, snapshot: int, lag: int = 5, behind: int = 5) -> Any:
-    """A tick at a time, with a driver that has committed this snapshot to the stream's own table."""
+    """A tick at a time, with a driver that has committed this snapshot to the stream's main table."""
     complete = int(at - behind) * 1000
     orders.drive("orders", now=at, work=work(lag, snapshot_id=snapshot, lag_at=at, valid_through_ms=complete))
     return orders.tick(at)
@@ -269,7 +269,7 @@ def test_each_table_is_told_with_its_own_rows_and_snapshot(orders: World, catalo
     assert values(told(tick, SINK)[0])["snapshot_id"] == "1"
     append(catalog, "changes", 4)
     second = append(catalog, "changes", 1)
-    assert told(ticked(orders, NOW + 10, 2), CHANGES) == [], "as seldom as the stream's own table"
+    assert told(ticked(orders, NOW + 10, 2), CHANGES) == [], "as seldom as the stream's main table"
     tick = ticked(orders, NOW + EVERY + 10, 3)
     (changes,), (deletes,) = told(tick, CHANGES), told(tick, DELETES)
     assert (values(changes)["records_added"], values(changes)["dagster/row_count"]) == (5, 8)

@@ -138,7 +138,7 @@ def test_a_halted_stream_is_told_when_it_begins_and_when_it_ends(alerts: Alerts,
 def test_a_failed_check_is_told_with_its_next_command(alerts: Alerts, hook: Hook) -> None:
     alerts.world.drive("orders")
     alerts.report("dead_letter_ratio", passed=False, sentence="9 of 10 records failed. Next: frazil letters orders")
-    alerts.report("configuration", passed=False, sentence="Generation a runs, its file says b.", warn=True)
+    alerts.report("configuration", passed=False, sentence="Generation a runs, its file has b.", warn=True)
     alerts.report("driver_alive", passed=False, sentence="It is gone.")
     alerts.ticks(15, 60, 15)
     dead, rolled = sorted(hook.alerts, key=lambda each: each["severity"])

@@ -57,7 +57,7 @@ def test_no_hour_closes_until_the_rows_of_a_parked_table_have_come(tmp_path: Pat
     record_answer(after.spec, after.settings, lambda: pytest.fail("no broker"), Answer(unpark=DELETES), "ada: back")
     third = opened(home, 30, after)
     third.land(*records(182), batch=0)
-    assert closed(third) == 0, "its letters wait"
+    assert closed(third) == 0, "its dead letters wait"
     replay(third.spec, third.settings, third.catalog, ReplayRequest())
     third.land(*records(183), batch=1)
     assert closed(third) == 2

@@ -52,7 +52,7 @@ def test_fifty_streams_are_looked_at_and_three_broken_ones_are_told_apart(
         world.drive(name, generation=generations[name])
     world.drive("s07", **dead_process())
     world.file("s21").write_text(world.file("s21").read_text().replace("decode:", "decod:"))
-    error = LastError("the table is gone", "error", time.time(), "frazil accept s33")
+    error = LastError("the table was dropped", "error", time.time(), "frazil accept s33")
     ended = {**dead_process(), "lease_state": "released", "state": "failed", "since": time.time() - 60}
     world.drive("s33", **ended, error=error, failures=7, work=Work())
 
@@ -88,7 +88,7 @@ def test_fifty_streams_are_looked_at_and_three_broken_ones_are_told_apart(
     }
     assert set(failed) == {("s07", "driver_alive"), ("s21", "configuration"), ("s33", "driver_alive")}
     assert "decod: unknown key; did you mean 'decode'?" in failed["s21", "configuration"]
-    assert "the table is gone" in failed["s33", "driver_alive"]
+    assert "the table was dropped" in failed["s33", "driver_alive"]
     assert failed["s33", "driver_alive"].endswith("Next: frazil accept s33; frazil start s33, after mending the cause")
     assert second.run_requests == [], "what was asked for just now is not asked for again"
     assert events(second, dg.AssetCheckEvaluation) == []

@@ -110,7 +110,7 @@ def test_letters_of_the_present_configuration_are_no_reason(
     dead_letters: DeadLetterWorld, sensor: Replays, instance: dg.DagsterInstance
 ) -> None:
     sensor.tick()
-    assert check(instance)[1] == "No letter of an earlier configuration waits."
+    assert check(instance)[1] == "No dead letter of an earlier configuration waits."
 
 
 def test_it_starts_once_per_configuration_even_if_the_cursor_is_lost(
@@ -176,7 +176,7 @@ def test_a_replay_under_way_is_waited_for(
     instance.create_run_for_job(
         replay_job, run_config=replay_run_config(config), tags=replay_tags(config), status=dg.DagsterRunStatus.STARTED
     )
-    assert "its letters are being replayed" in sensor.tick().skip_message
+    assert "its dead letters are being replayed" in sensor.tick().skip_message
 
 
 def test_what_is_proposed_is_looked_at_again_and_taken_back(dead_letters: DeadLetterWorld) -> None:
@@ -217,7 +217,7 @@ def test_tables_that_do_not_fit_are_told_and_tried_again_later(dead_letters: Dea
     change_file(dead_letters, "amount decimal(12,2)", "amount long")
     memory, here, now = ReplaysCursor(), deployment_of(dead_letters), time.time()
     first = run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: "", now)
-    assert "cannot hold what the spec declares" in first.sentences["payments"]
+    assert "cannot hold what the file declares" in first.sentences["payments"]
     assert run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: "", now + 60).sentences == {}
     assert run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: "", now + 601).sentences
 
@@ -260,6 +260,6 @@ def test_slow_looks_are_picked_up_by_a_later_tick(dead_letters: DeadLetterWorld)
     def tick(budget: float) -> ReplaysTick:
         return run_replays_tick(here, slow, memory, (), lambda stream: "", time.time(), budget)
 
-    assert tick(0.05).sentences == {"payments": "its letters are being looked at"}
+    assert tick(0.05).sentences == {"payments": "its dead letters are being sampled"}
     go.set()
     assert len(tick(60).events) == 1

@@ -44,7 +44,7 @@ def test_rows_and_letters_add_up_at_every_stage(world: DiscardWorld) -> None:
     world.discard()
     found = audited(world)
     assert (problems(found), found.read) == ([], 5)
-    said = "3 of the rows that were landed were discarded in one discard: they are 3 dead letters besides"
+    said = "3 of the landed rows were discarded in one discard: they are 3 more dead letters"
     assert any(each.startswith(said) for each in found.notes)
     world.correct()
     world.replay()

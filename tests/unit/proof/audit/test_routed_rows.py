@@ -180,7 +180,7 @@ def test_what_the_table_does_not_keep_is_not_provable(tmp_path: Path) -> None:
     one.land(*DOCUMENTS[:5])
     found = audited(one)
     assert not found.problems and found.route is not None and found.route.judged == 0
-    assert not_judged(found) == {(SINK, 5, "the table does not keep what they are routed by")}
+    assert not_judged(found) == {(SINK, 5, "the table does not keep what the route needs")}
     assert found.verdict == "complete"
 
 
@@ -279,7 +279,7 @@ def test_a_configuration_that_is_not_kept_leaves_its_rows_out(tmp_path: Path) ->
 
 
 def test_letters_that_came_back_are_not_judged(tmp_path: Path) -> None:
-    """Replays of a time without a route put rows into the stream's own table, whatever route had read their records."""
+    """Replays of a time without a route put rows into the main table, whatever route had read their records."""
     one = RoutedStream(tmp_path / "home", ROUTE)
     one.land(*DOCUMENTS[:4], b'{"id": "late", "type": "INS", "n": "five"}', b'{"id": 5, "type": "DEL"}')
     assert set(one.letters) == {4, 5}
@@ -323,7 +323,7 @@ def test_the_audit_tells_of_it_in_words_and_as_json(tmp_path: Path, capsys: pyte
                 "table": SINK,
                 "config": one.spec.config_hash,
                 "rows": 5,
-                "why": "the table does not keep what they are routed by: the record's headers",
+                "why": "the table does not keep what the route needs: the record's headers",
             }
         ],
     }
@@ -492,7 +492,7 @@ def test_where_what_decides_is_not_kept_named_tables_are_not_judged(tmp_path: Pa
     assert one.placed() == {"events.a": [0], "events.b": [1]}
     found = audited(one)
     assert not found.problems
-    why = "the table does not keep what they are routed by"
+    why = "the table does not keep what the route needs"
     assert not_judged(found) == {("events.a", 1, why), ("events.b", 1, why)}
     # The stream's own table has no row of it in any case.
     move(one, 0, "events.a", SINK)

@@ -197,7 +197,7 @@ class Log:
     [
         (Log({TOPIC: "id"}), None),
         (Log({TOPIC: "id"}, latest=90), None),
-        (Log({TOPIC: "id"}, latest=3), "its log was cut or begun anew. Next: `frazil accept payments --recreated"),
+        (Log({TOPIC: "id"}, latest=3), "its log was cut or recreated. Next: `frazil accept payments --recreated"),
         (Log({TOPIC: "id"}, earliest=7, latest=9), "payments, partition 0, offsets [5, 7)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is said of a record: for stories of batches, topics of a pattern that come and go, and replays, what is so."""
+"""Reports about a record: for stories of batches, topics of a pattern that come and go, and replays, what is so."""
 
 # Of PyIceberg's expressions a type checker sees pydantic's keywords only.
 # pyright: reportCallIssue=false

@@ -1,4 +1,4 @@
-"""What is said of records of a stream with a route: each table that has them and no other, whatever the routes were."""
+"""Reports about records of a stream with a route: each table that has them and no other, whatever the routes were."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_nothing_new_lets_the_position_follow_a_compaction(world: CheckWorld) ->
     [
         ({"record": False}, "dry run"),
         ({"only": ["amount_is_set"]}, "only some expectations"),
-        ({"rows": CheckedRows("condition", "amount > 0")}, "of which a condition holds"),
+        ({"rows": CheckedRows("condition", "amount > 0")}, "that meet a condition"),
     ],
 )
 def test_part_of_a_check_counts_for_nothing(world: CheckWorld, options: dict[str, Any], why: str) -> None:

@@ -34,4 +34,4 @@ def test_files_of_a_catalog_that_the_jvm_does_not_know_are_read_through_python(
         assert rows_to_read_again(selection, ["id"], session, settings, until) is frame
         assert kept == ["kept"]
     assert kept == []
-    assert "Spark cannot be told of a catalog of type in-memory" in caplog.text
+    assert "Spark cannot be configured for a catalog of type in-memory" in caplog.text

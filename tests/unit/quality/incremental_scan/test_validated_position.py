@@ -115,4 +115,4 @@ def test_a_reader_at_the_head_is_not_behind(landed: LandedTable) -> None:
     assert not hold.warn
     landed.land((0, 2, 3))
     (hold,) = reader_holds(landed.table.metadata, late)
-    assert hold.warn and "nobody holds what is older" in hold.why
+    assert hold.warn and "nothing keeps snapshots older" in hold.why

@@ -39,7 +39,7 @@ class RecordLog:
 
     Attributes:
         first: The first offset that is kept.
-        again: Whether the topic was made anew: the same offsets have other records.
+        again: Whether the topic was recreated: the same offsets have other records.
     """
 
     def __init__(self) -> None:

@@ -133,7 +133,7 @@ def test_only_a_part_of_what_is_held(world: DiscardWorld) -> None:
     good = world.land(2)
     world.bad = set(bad)
     world.publish_gated()
-    with pytest.raises(FrazilError, match="snapshot 17 brought no rows of what is held"):
+    with pytest.raises(FrazilError, match="snapshot 17 brought no quarantined rows"):
         world.discard(17)
     assert world.discard(first).letters.letters == 2
     assert world.publish_gated().became == "published"

@@ -278,7 +278,7 @@ def test_an_older_driver_stays_fenced(world: BranchWorld) -> None:
 def test_a_branch_without_a_gate_is_left_alone(tmp_path: Path) -> None:
     world = BranchWorld(tmp_path / "plain")
     world.land(2)
-    with pytest.raises(NotRemadeError, match="has no gate"):
+    with pytest.raises(NotRemadeError, match="has no `publish`"):
         made_again(world)
 
 
@@ -321,7 +321,7 @@ def test_main_that_was_moved_back_before_the_remake_cannot_be_published_again(wo
     made_again(world)
     with world.table().manage_snapshots() as change:
         change.rollback_to_snapshot(stood)
-    with pytest.raises(Exception, match="from which branch ingest was remade") as refused:
+    with pytest.raises(Exception, match="onto which branch ingest was rebased") as refused:
         answer_rollback(world.spec, world.settings, world.catalog(), "again", "w: y")
     assert str(base) in (refused.value.fix or "")  # pyright: ignore[reportAttributeAccessIssue]
     with world.table().manage_snapshots() as change:

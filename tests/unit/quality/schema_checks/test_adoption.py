@@ -64,7 +64,7 @@ def test_each_of_kafkas_columns_is_added_where_it_is_missing(there: tuple[int, .
     changes, refused = kafka_column_changes(Schema(ice.NestedField(1, "id", ice.LongType()), *fields), KAFKA_COLUMNS)
     assert refused == ()
     assert [each.path for each in changes] == [(each.name,) for at, each in enumerate(columns) if at not in there]
-    assert all(each.purpose and each.told == f"{each}, which {each.purpose}" for each in changes)
+    assert all(each.purpose and each.sentence == f"{each}, which {each.purpose}" for each in changes)
 
 
 def test_every_part_has_a_purpose() -> None:
@@ -140,7 +140,7 @@ def test_a_table_of_others_is_given_to_nobody(table: Table, properties: dict[str
 
 def test_dead_letters_are_no_rows(tmp_path: Path) -> None:
     letters = sink_table(connect_catalog(Settings.embedded(tmp_path)), NAME, schema=DEAD_LETTER_SCHEMA)
-    assert other_owner(letters.metadata, "payments") == "a table of dead letters"
+    assert other_owner(letters.metadata, "payments") == "a dead-letter table"
 
 
 def test_a_table_with_rows_is_no_changelog_and_an_empty_one_may_be(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_an_order_alone_is_one_commit_and_no_other_schema(table: Table) -> None:
     schema_id, done = alter_table(table.catalog, spec, decide, before.current_schema_id, "me@here")
     after = table.refresh().metadata
     assert schema_id == before.current_schema_id == after.current_schema_id
-    assert done.sentences == ["set sort order payer.name desc, id, which writes of Spark follow"]
+    assert done.sentences == ["set sort order payer.name desc, id, which Spark's writes follow"]
     assert sort_order_text(sort_order_of(after), after.schema()) == ("payer.name desc nulls last, id asc nulls first")
     assert [each.changes for each in schema_history(after.properties)] == [tuple(done.sentences)]
     assert decide(after) == Alteration()
@@ -203,4 +203,4 @@ def test_before_the_first_start_steps_wait_for_it_and_the_columns_do_not(table: 
 
 
 def test_a_change_for_nobody_tells_nothing_of_a_purpose() -> None:
-    assert SchemaChange("add", ("n",), ice.LongType()).told == "add column n long"
+    assert SchemaChange("add", ("n",), ice.LongType()).sentence == "add column n long"

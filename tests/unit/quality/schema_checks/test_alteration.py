@@ -378,7 +378,7 @@ def with_identifier_columns(spec: StreamSpec, *columns: str) -> StreamSpec:
 def test_identifier_fields_of_the_file_are_set_beside_other_changes(place: Place) -> None:
     spec = with_identifier_columns(spec_of(BEFORE.replace("id string", "ident string") + ", more int"), "at", "ident")
     assert identifier_sentence(spec, place.table.schema()) == (
-        "the identifier fields of table n.s are not set; the stream's file says at, ident"
+        "the identifier fields of table n.s are not set; the stream's file has at, ident"
     )
     done = place.apply(spec, parse_rename("id=ident"))
     assert done.sentences[-1] == "set identifier fields at, ident"
@@ -449,7 +449,7 @@ def test_an_identifier_among_inferred_columns_is_always_there(tmp_path: Path) ->
         other = inferring(*names, table={"name": "n.t", "identifier_fields": names})
         with pytest.raises(FrazilError, match=said):
             ensure_tables(other, catalog, lambda: NewColumns(rows))
-    with pytest.raises(ValidationError, match="nobody knows that of what steps make of inferred columns: declare"):
+    with pytest.raises(ValidationError, match="which is unknown for columns that steps make of inferred ones: declare"):
         inferring("id", transform=[{"drop": ["n"]}])
 
 

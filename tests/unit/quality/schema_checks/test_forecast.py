@@ -145,7 +145,7 @@ def test_a_schema_of_a_registry_is_read_as_the_format_reads_it() -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        (RegistrySchema("AVRO", WriterSchema("{}")), "it is of the kind AVRO, and decode.value is protobuf"),
+        (RegistrySchema("AVRO", WriterSchema("{}")), "it is of the type AVRO, and decode.value is protobuf"),
         (RegistrySchema("PROTOBUF", WriterSchema("no schema")), "it cannot be read"),
     ],
 )

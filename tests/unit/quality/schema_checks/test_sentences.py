@@ -1,4 +1,4 @@
-"""What is said of a subject, and what somebody can do before its records come."""
+"""What is reported of a subject, and what somebody can do before its records come."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_one_schema_alone() -> None:
     ("value", "error_class", "message"),
     [
         (record(9, id="a"), "unknown_schema", "needs a schema that the registry knows, found id 9"),
-        (record(4, id="a"), "bad_schema", "needs a schema of the kind AVRO, found id 4, which is PROTOBUF"),
+        (record(4, id="a"), "bad_schema", "needs a schema of the type AVRO, found id 4, which is PROTOBUF"),
         (record(5, id="a"), "bad_schema", "needs a schema that can be read, found id 5: The schema text is wrong"),
         (record(3, id=1), "wrong_type", "needs string, found long"),
         (b'{"id": "a"}', "no_schema_id", "found 0x7b"),

@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(declared: str, existing: str, s
 def test_kafka_columns_must_be_there_and_hold_their_values() -> None:
     missing = found("v int", table("v int"), kafka_columns=True)
     named = ", ".join(column.name for column in KAFKA_COLUMNS.columns)
-    assert missing == [f"The table lacks what says which record a row is of: {named}."]
+    assert missing == [f"The table lacks columns that name a row's record: {named}."]
     columns = [ice.NestedField(1, "v", ice.IntegerType())]
     columns += [ice.NestedField(2 + n, name, ice.StringType()) for n, (_, name) in enumerate(KAFKA_COLUMNS.columns)]
     wrong = found("v int", Schema(*columns), kafka_columns=True)

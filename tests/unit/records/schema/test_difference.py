@@ -206,5 +206,5 @@ def test_the_need_of_a_new_field_names_the_column_that_its_writer_lacks() -> Non
 def test_a_change_says_what_it_looks_like() -> None:
     change = SchemaChange("add", ("s", "x"), LongType(), None, ("s", "w"))
     assert str(change) == "add column s.x long"
-    assert change.told == "add column s.x long, which looks like column s.w under another name"
-    assert SchemaChange("add", ("x",), LongType()).told == "add column x long"
+    assert change.sentence == "add column s.x long, which looks like column s.w under another name"
+    assert SchemaChange("add", ("x",), LongType()).sentence == "add column x long"

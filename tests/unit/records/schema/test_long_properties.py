@@ -86,7 +86,7 @@ def test_what_fits_is_set_as_it_always_was(hive: Hive) -> None:
 def test_a_part_that_somebody_removed_is_named() -> None:
     cut = properties_in_parts({"a": "x" * 9_000}, HIVE_LIMIT)
     del cut[f"{PART_PREFIX}3.a"]
-    with pytest.raises(ValueError, match=r"property frazil\.part\.3\.a is gone, a part of a"):
+    with pytest.raises(ValueError, match=r"property frazil\.part\.3\.a is missing, a part of a"):
         whole_property(cut, "a")
 
 

@@ -165,5 +165,5 @@ def test_what_cannot_be_a_step_is_refused_when_the_spec_is_validated(
 
 def test_code_that_belongs_to_no_package_is_refused(install: Install, tmp_path: Path) -> None:
     (tmp_path / "loose.py").write_text("def step(rows):\n    return rows\n")
-    with pytest.raises(TransformProblem, match="belongs to no installed package, so nothing says when"):
+    with pytest.raises(TransformProblem, match="belongs to no installed package, so changes of"):
         OwnCode("loose:step").output(ROWS.columns)

@@ -88,7 +88,7 @@ def test_inferred_columns_are_those_of_the_cases_records(settings: Settings) -> 
     assert (row["id"], row["n"]) == ("a", 3)
     with pytest.raises(FrazilError, match="names no topic"):
         outcome(spec, settings, {"id": "a"})
-    with pytest.raises(FrazilError, match="hold no record yet"):
+    with pytest.raises(FrazilError, match="have no record yet"):
         outcome(spec, settings, {"value": None, "topic": "payments.v1"})
 
 

@@ -76,7 +76,7 @@ def test_rows_land_exactly_beside_those_of_the_sink(tmp_path: Path) -> None:
     home = tmp_path / "home"
     sink_table(made(home), SINK, SINK_ROWS)
     table = {"name": SINK, "identifier_fields": ["id"], "sort_by": ["createdAt desc"]}
-    with pytest.raises(FrazilError, match=r"lacks what says which record a row is of: _kafka_topic, ") as refused:
+    with pytest.raises(FrazilError, match=r"lacks columns that name a row's record: _kafka_topic, ") as refused:
         RoutedStream(home, **FROM_TABLE, table=table)
     assert "frazil schema apply payments" in (refused.value.fix or "")
     assert "kafka_columns: false" in (refused.value.fix or "")
@@ -176,7 +176,7 @@ def test_a_table_is_given_to_one_of_two_streams_that_ask_for_it_at_once(tmp_path
     assert catalog.load_table("events.sale").properties["frazil.adopted"] == "payments"
 
 
-@pytest.mark.parametrize("whose", ["a mirror", "a table of dead letters"])
+@pytest.mark.parametrize("whose", ["a mirror", "a dead-letter table"])
 def test_a_table_that_frazil_keeps_for_something_else_gets_no_columns_for_rows(tmp_path: Path, whose: str) -> None:
     home = tmp_path / "home"
     catalog = made(home)

@@ -143,7 +143,7 @@ def test_a_route_may_ask_for_it_and_the_audit_says_what_it_cannot_judge(
     assert not audited.problems
     assert audited.route is not None
     assert {each.why for each in audited.route.not_judged} == {
-        "they are routed by the time of their batch, which rows do not keep"
+        "the route needs the time of the batch, which rows do not keep"
     }
 
 

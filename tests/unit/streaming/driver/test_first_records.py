@@ -60,7 +60,7 @@ def test_the_schemas_of_the_records_say_the_columns(one: EvolvingStream, monkeyp
     assert found(one, monkeypatch, None, b"no envelope", FIRST, SECOND) == [
         f"before {row}", f"after {row}", "op string not null",
     ]  # fmt: skip
-    with pytest.raises(RecordsAwaitedError, match="hold no record yet that says which columns"):
+    with pytest.raises(RecordsAwaitedError, match="have no record yet that determines the columns"):
         found(one, monkeypatch, None, b"no envelope")
 
 

@@ -70,7 +70,10 @@ def test_a_flush_is_done_once_what_was_there_has_landed(beat: HeartbeatThread) -
     assert not watch.look(logs)
     assert told(beat) == Flush(1, True, 2, 19, 18, 1)
     result = await_flush(beat.store, "payments", 1, 0.0)
-    assert result.sentence == "payments has landed what was there: 19 records in 2 batches, 18 landed, 1 dead letters."
+    assert (
+        result.sentence
+        == "payments has landed everything up to now: 19 records in 2 batches, 18 landed, 1 dead letters."
+    )
     assert result.facts == {"batches": 2, "read": 19, "landed": 18, "dead": 1}
     # A later flush counts from there.
     assert request_flush(beat.store, "again", "tester") == 2
@@ -139,7 +142,7 @@ def test_a_document_that_is_damaged_or_lost_repeats_no_number(beat: HeartbeatThr
 
 
 def test_one_that_takes_long_or_whose_driver_fails_is_told(beat: HeartbeatThread) -> None:
-    with pytest.raises(FrazilError, match="no driver has told of itself yet"):
+    with pytest.raises(FrazilError, match="no driver has reported yet"):
         await_flush(beat.store, "payments", 1, 0.0)
     beat.change(state="running")
     with pytest.raises(FrazilError, match=r"within 0 s: its driver \(running\) has not heard of it yet"):

@@ -156,7 +156,7 @@ def test_rows_from_before_a_column_that_decides_came_back_are_not_judged(opened:
     found = audited(after)
     assert found.judged == 1
     assert [(each.table, each.rows, each.why) for each in found.not_judged] == [
-        ("lake.deletes", 2, "the table's column type, by which they are routed, is newer than some rows")
+        ("lake.deletes", 2, "the table's column type, which the route needs, is newer than some rows")
     ]
 
 
@@ -182,5 +182,5 @@ def test_rows_that_a_float_decided_are_not_judged_once_it_is_a_double(opened: Op
     after.land()
     found = audited(after)
     assert [(each.table, each.rows, each.why) for each in found.not_judged] == [
-        ("lake.tenths", 1, "the table's column k, by which they are routed, was float and is double")
+        ("lake.tenths", 1, "the table's column k, which the route needs, was float and is double")
     ]

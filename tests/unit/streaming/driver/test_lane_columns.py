@@ -236,5 +236,5 @@ def test_columns_of_kafka_and_of_the_streams_own_table_are_refused() -> None:
     with pytest.raises(ValueError, match="is a column of Kafka's own"):
         StreamSpec.model_validate(document({"by": "topic", "tables": tables}))
     tables = [{"match": "a", "table": OWN, "columns": {"drop": ["x"]}}]
-    with pytest.raises(ValueError, match="the stream's own table, which has all columns"):
+    with pytest.raises(ValueError, match="the stream's main table, which has all columns"):
         StreamSpec.model_validate(document({"by": "topic", "tables": tables}))

@@ -157,7 +157,7 @@ def test_no_topic_names_a_table_of_somebody_else_or_one_that_cannot_be_made(open
     one.catalog.create_table("lake.theirs", one.catalog.load_table(OWN).schema())
     one.land()
     assert one.placed() == {"lake.a": [("a", 0, 0)], DEAD: [("c", 0, 0), ("theirs", 0, 0)]}
-    assert "lake.theirs is there, and is not" in one.letters()["theirs", 0]
+    assert "lake.theirs exists and is not one" in one.letters()["theirs", 0]
     assert "no column 'day'" in one.letters()["c", 0]
     one.produce("c", {"day": "y"})
     one.land(1)

@@ -227,7 +227,7 @@ def test_a_second_run_decides_the_same(
 
 @pytest.mark.parametrize("late", ["table", "dead_letter"])
 def test_a_late_record_whose_table_is_past_it_lands_rather_than_nowhere(tmp_path: Path, late: str) -> None:
-    """As after the stream's own table alone was rolled back, and is landed again."""
+    """As after the stream's main table alone was rolled back, and is landed again."""
     one = LateStream(tmp_path / "home", late)
     first, second, _ = batches()
     one.land(*first)

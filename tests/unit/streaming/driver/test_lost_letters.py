@@ -15,9 +15,7 @@ from tests.helpers.evolving_stream import SINK
 from tests.helpers.parking import DEAD, DELETES, again, audited, dropped, head, records, replayed, roll_back
 from tests.helpers.routed_stream import RoutedStream
 
-GONE = (
-    f"dead letters that hold rows of table {DELETES}, parked, are gone: the dead letters were dropped, or rolled back"
-)
+GONE = f"dead letters with rows of suspended table {DELETES} are missing: their table was dropped, or rolled back"
 
 
 def answered(one: RoutedStream, answer: Answer) -> list[str]:
@@ -33,7 +31,7 @@ def found(one: RoutedStream) -> StreamAudit:
 
 
 def lost(one: RoutedStream) -> list[tuple[int, str]]:
-    return [(each.records, each.sentence) for each in found(one).problems if "parked, are gone" in each.sentence]
+    return [(each.records, each.sentence) for each in found(one).problems if "are missing" in each.sentence]
 
 
 def parked(home: Path) -> RoutedStream:
@@ -64,7 +62,7 @@ def test_dead_letters_that_are_dropped_take_the_letters_of_a_parked_table_along(
     (said,) = answered(third, Answer(unpark=DELETES))
     assert said.startswith(f"2 of the 8 {GONE}")
     newest = history(third.table.metadata, "payments").newest
-    assert newest is not None and newest.note == "ada: why (2 of its letters were gone)" and not newest.held
+    assert newest is not None and newest.note == "ada: why (2 of its dead letters were missing)" and not newest.held
     last = again(third, 80)
     replayed(last)
     assert last.offsets(DELETES) == [6, 7, 11, 12, 16, 17] and lost(last) == []
@@ -81,7 +79,7 @@ def test_dead_letters_that_are_rolled_back_and_left_so_are_told(tmp_path: Path) 
     after.land(*records(10), batch=0)
     told = found(after)
     assert not [each for each in told.problems if each.kind != "not_counted"]
-    (note,) = [each for each in told.notes if "parked, are gone" in each]
+    (note,) = [each for each in told.notes if "are missing" in each]
     assert note.startswith(f"2 of the 6 {GONE}") and note.endswith("An operator has answered to leave them out")
     (said,) = answered(after, Answer(unpark=DELETES))
     assert said.startswith(f"2 of the 6 {GONE}")

@@ -121,7 +121,7 @@ def test_a_former_table_of_the_stream_that_cannot_hold_the_rows_stops_nothing(tm
     after.log = one.log
     after.land(record("old"), record("a"), batch=0)
     assert after.placed() == {DEAD: [1], "orders.a": [2]}
-    assert "orders.old is there, and does not" in reasons(after)[1]
+    assert "orders.old exists, and does not" in reasons(after)[1]
 
 
 @pytest.mark.parametrize("unmatched", ["dead_letter", "drop", {"table": SINK}])

@@ -32,7 +32,7 @@ from tests.helpers.parking import (
 from tests.helpers.routed_stream import RoutedStream
 
 
-@pytest.mark.parametrize("both", [False, True], ids=["one is parked", "two are"])
+@pytest.mark.parametrize("both", [False, True], ids=["one is suspended", "two are"])
 def test_another_table_is_landed_again_while_tables_are_parked(tmp_path: Path, both: bool) -> None:
     one = dropped(tmp_path / "home")
     if both:
@@ -82,7 +82,7 @@ def test_the_dead_letters_are_begun_anew_while_a_table_is_parked(tmp_path: Path)
     after = again(dropped(tmp_path / "home"), 20)
     after.land(*records(5), batch=0)
     after.catalog.drop_table(DEAD)
-    with pytest.raises(TableGoneError, match=f"{DEAD} is gone") as told:
+    with pytest.raises(TableGoneError, match=f"{DEAD} was dropped") as told:
         unpark(after, DELETES)
     assert told.value.fix is not None and f"frazil accept payments --recreated {DEAD}" in told.value.fix
     answered(after, Answer(recreated_table=DEAD))
@@ -99,7 +99,7 @@ def test_a_stop_at_the_dead_letters_of_a_parked_table_tells_the_stream(tmp_path:
     after = again(dropped(tmp_path / "home"), 20)
     place = parked_target(after.spec, after.catalog, DELETES, "")
     after.catalog.drop_table(DEAD)
-    with pytest.raises(TableGoneError, match=f"stream payments: table {DEAD} is gone") as told:
+    with pytest.raises(TableGoneError, match=f"stream payments: table {DEAD} was dropped") as told:
         place.read()
     assert told.value.fix is not None and f"frazil accept payments --recreated {DEAD}" in told.value.fix
     assert "stream payments: no" in place._given_up("no").message
@@ -136,7 +136,7 @@ def test_a_table_that_was_rolled_back_while_it_was_parked_is_unparked_without_it
     with pytest.raises(RolledBackError, match=f"{DELETES} was rolled back") as told:
         unpark(after, DELETES)
     assert told.value.fix is not None and "--rollback keep` to leave the records out; then" in told.value.fix
-    with pytest.raises(NothingToAcceptError, match="or parked: its records were read") as refused:
+    with pytest.raises(NothingToAcceptError, match="or suspended: its records were read") as refused:
         answered(after, Answer(rollback="reland"))
     assert refused.value.fix is not None and "frazil accept payments --rollback keep" in refused.value.fix
     assert answered(after, Answer(rollback="keep")).keys() == {f"{DELETES} (parked)"}
@@ -198,7 +198,7 @@ def test_a_parked_table_that_is_gone_is_made_when_it_is_unparked_while_another_o
     third = again(after, 40)
     third.land(*records(10), batch=0)
     unpark(third, DELETES)
-    assert third.offsets(DELETES) == [], "it is made anew, and letters that are there wait"
+    assert third.offsets(DELETES) == [], "it is rebuilt, and letters that are there wait"
     fourth = again(third, 60)
     fourth.land(*records(15), batch=0)
     # Those of the newest batch were made again.

@@ -78,7 +78,7 @@ def test_the_own_table_evolves_while_one_that_is_gone_is_parked_and_it_catches_u
     assert UPDATES not in followers_of(after.spec, after.settings), "no command asks it for columns"
     told = check_followers(after.spec, after.catalog.load_table(OWN).metadata, after.catalog)
     assert [each.sentence for each in told if UPDATES in each.sentence] == [
-        f"table {UPDATES} is parked: it gets the columns of table {OWN} when it is unparked"
+        f"table {UPDATES} is suspended: it gets the columns of table {OWN} when it is resumed"
     ]
     assert replayed(after).replayed == 0 and dry_run(after.spec, after.catalog, ReplayRequest()).replayed == 0
     audited(after, gone=UPDATES)
@@ -176,7 +176,7 @@ def test_one_that_the_stream_does_not_know_yet_stops_it(opened: Opened) -> None:
     more = {**PARK, "tables": [*PARK["tables"], {"match": "INS", "table": "lake.more"}]}
     one.catalog.create_table("lake.more", one.catalog.load_table(UPDATES).schema())
     changed_type(one, "lake.more")
-    with pytest.raises(FrazilError, match=r"its further table lake\.more cannot take the columns"):
+    with pytest.raises(FrazilError, match=r"its dependent table lake\.more cannot take the columns"):
         opened(5, more)
 
 

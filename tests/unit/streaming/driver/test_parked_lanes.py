@@ -181,7 +181,7 @@ def test_a_batch_that_it_lacks_becomes_letters(opened: Opened, lacking: tuple[st
     after = opened(20)
     if DEAD in lacking and lost:
         # Nobody knows which record failed: the table's columns say it.
-        with pytest.raises(StreamStopped, match=f"had failed and would not fail now: {A} was parked before"):
+        with pytest.raises(StreamStopped, match=f"had failed and would not fail now: {A} was suspended before"):
             after.land()
         assert waiting(after, A) == [] and offsets(after) == {B: [0]}
         after.catalog.rename_table("lake.aside", A)
@@ -217,7 +217,7 @@ def test_one_whose_alteration_or_commit_the_catalog_refuses_is_parked(
     assert offsets(after) == {A: [0, 1], B: [0, 1], DEAD: [2]} and waiting(after, A) == [2]
     after.produce("b", {"name": "z"})
     refuses_commits(monkeypatch, B)
-    with pytest.raises(TableUnableError, match=f"{B} takes no commits, and is parked when"):
+    with pytest.raises(TableUnableError, match=f"{B} takes no commits, and is suspended when"):
         after.land(1)
     back()
     audited_after = opened(30)

@@ -37,7 +37,7 @@ def test_a_table_that_is_gone_is_parked_and_the_others_go_on(tmp_path: Path) -> 
     assert newest is not None and set(newest.parked) == {DELETES}
     (told,) = [each for _, each in stamps_along_main(after.table.metadata, "payments") if each.kind == "accept"]
     assert told.decision is not None and told.decision.answer == "parked"
-    assert told.note == f"route.on_table_error: parked by the driver, as {DELETES}: the table is gone"
+    assert told.note == f"route.on_table_error: suspended by the driver, as {DELETES}: the table was dropped"
     done = after.land(*records(5), batch=0)
     assert (done.counts.read, done.counts.landed, done.counts.dead) == (5, 4, 1)
     assert not after.catalog.table_exists(DELETES), "none is made in its place"
@@ -55,7 +55,7 @@ def test_a_letter_names_its_table_and_holds_the_record(tmp_path: Path) -> None:
     assert told == {
         "stage": "commit",
         "error_class": TABLE_PARKED,
-        "message": f"table {DELETES} is parked",
+        "message": f"table {DELETES} is suspended",
         "target": DELETES,
         "state": None,
         "batch_id": None,
@@ -71,7 +71,7 @@ def test_it_comes_home_once_it_is_unparked_and_its_letters_are_replayed(tmp_path
     before = replayed(after)
     assert before.failed_again == 2 and before.replayed == 0, "letters of a parked table are not meant"
     unpark(after, DELETES)
-    assert after.catalog.table_exists(DELETES), "it is made anew"
+    assert after.catalog.table_exists(DELETES), "it is rebuilt"
     third = again(after, 30)
     third.land(*records(10), batch=0)
     assert third.placed()[DELETES] == [11, 12]
@@ -176,13 +176,13 @@ def test_two_parked_tables_have_a_letter_each_of_one_record(tmp_path: Path) -> N
 def test_what_is_not_parked_is_not_unparked(tmp_path: Path) -> None:
     one = RoutedStream(tmp_path / "home", PARK)
     one.land(*records(0))
-    with pytest.raises(NothingToAcceptError, match=f"table {DELETES} of stream payments is not parked; none is"):
+    with pytest.raises(NothingToAcceptError, match=f"table {DELETES} of stream payments is not suspended; none is"):
         unpark(one, DELETES)
 
 
 def test_a_parked_table_is_begun_anew_by_unparking_alone(tmp_path: Path) -> None:
     after = again(dropped(tmp_path / "home"), 2)
-    with pytest.raises(NothingToAcceptError, match="is parked: letters of its records wait for it"):
+    with pytest.raises(NothingToAcceptError, match="is suspended: dead letters of its records wait for it"):
         record_answer(
             after.spec, after.settings, lambda: pytest.fail("none"), Answer(recreated_table=DELETES), "ada: why"
         )

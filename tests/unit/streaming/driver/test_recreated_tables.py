@@ -121,7 +121,7 @@ def test_a_table_of_the_file_or_one_that_another_took_the_name_of_stops_the_stre
         spec = without_dropped(one.stream.spec, one.catalog)
         return opening._targets(spec, one.settings, one.catalog, {}, lambda: pytest.fail("its columns are declared"))
 
-    with pytest.raises(TableGoneError, match=r"events\.file is gone"):
+    with pytest.raises(TableGoneError, match=r"events\.file is missing"):
         targets()
     other = SimpleNamespace(spec=one.stream.spec, id="payments")
     with pytest.raises(TableGoneError), reopened_where_dropped(other):  # pyright: ignore[reportArgumentType]
@@ -152,7 +152,7 @@ def test_what_a_file_may_say_of_it() -> None:
     own = spec({"tables": [{"match": "a", "table": SINK, "on_table_error": "stop"}]})
     assert own.route is not None
     for route, why in (
-        ({"tables": [entry], "recreate": True}, "is of tables that values name"),
+        ({"tables": [entry], "recreate": True}, "is about dynamic tables"),
         ({**to, "on_table_error": "go on"}, "must be stop or park; found 'go on'"),
     ):
         with pytest.raises(ValidationError, match=why):

@@ -212,6 +212,6 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
 def test_of_others_only_what_cannot_quote_anything_is_said(tmp_path: Path) -> None:
     settings = Settings.embedded(tmp_path)
     refused = OSError("AWS Error ACCESS_DENIED during HeadObject operation for hunter2: No response body.")
-    assert error_text(refused, settings) == "OSError (the store says ACCESS_DENIED)"
+    assert error_text(refused, settings) == "OSError (the store answers ACCESS_DENIED)"
     assert error_text(OSError(28, "hunter2"), settings) == "OSError (ENOSPC)"
     assert error_text(ValueError("hunter2"), settings) == "ValueError"

@@ -485,7 +485,7 @@ def test_a_second_run_after_a_stamp_without_its_schema_tells_what_it_cannot_mend
     anchor.table = one.table
     one.land(batch=1)
     assert set(one.letters) == {2, 3}
-    assert [each for each in caplog.messages if "3 were to be dead letters, and 2 are now" in each]
+    assert [each for each in caplog.messages if "3 were to become dead letters, and 2 do now" in each]
 
 
 @pytest.mark.parametrize(

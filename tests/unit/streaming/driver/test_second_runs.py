@@ -116,7 +116,7 @@ def test_a_stamp_of_a_release_before_is_read_by_the_mapping_that_there_is(
     map_names(one, n=["m"])
     one.land(batch=1)
     assert one.letters == {}
-    assert [each for each in caplog.messages if "1 were to be dead letters, and 0 are now" in each]
+    assert [each for each in caplog.messages if "1 were to become dead letters, and 0 do now" in each]
 
 
 def test_only_the_coordinators_stamp_says_how_records_were_decided_on(home: Path) -> None:

@@ -66,13 +66,13 @@ def test_one_that_was_made_in_the_place_of_a_dropped_one_stops_the_stream_which_
 
     with monkeypatch.context() as patch:
         patch.setattr(batch_commit, "step", drop)
-        with pytest.raises(TableGoneError, match=r"events\.b is gone"):
+        with pytest.raises(TableGoneError, match=r"events\.b was dropped"):
             one.land(record("b"), batch=1)
     # What a driver does that slept as it was about to.
     ensure_routed_table(one.spec, one.catalog, "events.b")
     with pytest.raises(TargetRecreatedError, match="which was made for the stream and is empty") as stop:
         targets(one)
-    assert "put the former table in the place of this one; or `frazil accept payments --recreated" in str(stop.value)
+    assert "restore the former table in place of this one; or `frazil accept payments --recreated" in str(stop.value)
     one.catalog.drop_table("events.b")
     one.catalog.rename_table("events.elsewhere", "events.b")
     after = RoutedStream(home, NAMED, epoch=2)
@@ -85,7 +85,7 @@ def test_it_is_taken_where_an_operator_says_so_with_what_comes_from_then_on(tmp_
     one.land(record("a"), record("b"))
     one.catalog.drop_table("events.b")
     ensure_routed_table(one.spec, one.catalog, "events.b")
-    with pytest.raises(TargetRecreatedError, match="any other with what comes from then on"):
+    with pytest.raises(TargetRecreatedError, match="any other with records from then on"):
         targets(one)
     given: Any = (one.spec, one.settings, lambda: None, Answer(recreated_table="events.b"), "ada: it was dropped")
     record_answer(*given)
@@ -103,5 +103,7 @@ def test_another_table_is_not_said_to_be_of_the_stream(tmp_path: Path) -> None:
     one.land(record("a"))
     one.catalog.drop_table("events.a")
     one.catalog.create_table("events.a", one.table.schema())
-    with pytest.raises(TargetRecreatedError, match=r"it is [0-9a-f-]+\); what the stream had landed in it is gone"):
+    with pytest.raises(
+        TargetRecreatedError, match=r"it is [0-9a-f-]+\); the rows that the stream had landed in it are lost"
+    ):
         targets(one)

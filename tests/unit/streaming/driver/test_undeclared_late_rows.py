@@ -199,7 +199,7 @@ def test_a_table_of_somebody_else_gets_no_late_rows(opened: Opened) -> None:
     one.produce("c", {"id": 1, "at": at(12)})
     one.produce("a", {"id": 1, "at": at(12)})
     one.land()
-    assert "lake.of_c_late would have the late rows of lake.of_c, and it is there" in one.letters()["c", 0]
+    assert "lake.of_c_late would have the late rows of lake.of_c, and it exists" in one.letters()["c", 0]
     assert offsets(one)["lake.a"] == [("a", 0)] and not len(one.catalog.load_table("lake.of_c_late").scan().to_arrow())
     audited(one)
 
@@ -239,7 +239,9 @@ def test_a_table_of_another_topic_gets_no_late_rows_of_one_that_the_file_names(
         after.produce("c", {"id": 2, "at": at(1), "more": 1})
         after.land(1)
 
-    with pytest.raises(FrazilError, match=r"lake\.of_c_late would have the late rows of lake\.of_c, .* not made for"):
+    with pytest.raises(
+        FrazilError, match=r"lake\.of_c_late would have the late rows of lake\.of_c, .* not created for"
+    ):
         on()
     assert set(one.columns("lake.of_c_late")) == {"id", "at"} and offsets(one)["lake.of_c_late"] == [("c_late", 0)]
 
@@ -266,7 +268,7 @@ def test_what_is_no_iceberg_table_gets_no_late_rows(
     monkeypatch.setattr(catalog, "load_table", refuse_load)
     one.produce("c", {"id": 1, "at": at(12)})
     one.land()
-    told = r"{0}_late would have the late rows of {0}, and it is there and is no table of Iceberg's"
+    told = r"{0}_late would have the late rows of {0}, and it exists and is no Iceberg table"
     assert told.format("lake.of_c") in one.letters()["c", 0]
     # The file names this one.
     one.produce("a", {"id": 1, "at": at(12)})

@@ -49,7 +49,7 @@ def test_the_note_and_the_table_say_what_the_topic_lacks(dead_letters: DeadLette
     assert expiry(dead_letters).unpublished == 3
     gone = expiry(dead_letters, dry_run=False)
     assert (gone.expired.letters, gone.unpublished, len(dead_letters.lives())) == (4, 3, 0)
-    assert "3 letters have not been published to its topic" in gone.sentences(dead_letters.spec, dry_run=False)[1]
+    assert "3 dead letters have not been published to its topic" in gone.sentences(dead_letters.spec, dry_run=False)[1]
     assert expiry(dead_letters).unpublished == 0
 
 

@@ -76,7 +76,7 @@ COLUMNS = {"lake.a": "id long", "lake.b": "id string"}
 
 def new_columns_of(of_table: StreamSpec) -> NewColumns:
     if of_table.table.name not in COLUMNS:
-        raise RecordsAwaitedError("stream shop: its topics hold no record yet.", fix="wait")
+        raise RecordsAwaitedError("stream shop: its topics have no record yet.", fix="wait")
     rows: Schema = iceberg_schema(parse_schema(COLUMNS[of_table.table.name]))
     return NewColumns(rows)
 
@@ -98,7 +98,7 @@ def test_the_records_of_one_table_are_shown_by_its_columns() -> None:
     [
         (["a", "b"], "these records go to lake.a, lake.b"),
         (["d"], "needs a topic that a table of the route takes, found 'd'"),
-        (["c"], "its topics hold no record yet"),
+        (["c"], "its topics have no record yet"),
     ],
 )
 def test_records_of_several_tables_or_of_none_are_refused(topics: list[str], said: str) -> None:

@@ -53,7 +53,7 @@ def kept(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def keeper_of(world: World, attempt: int = 1) -> KeeperRecord:
-    wait_for(lambda: find_keeper(LocalStore(world.folder()), attempt), f"the keeper of attempt {attempt}", SOON)
+    wait_for(lambda: find_keeper(LocalStore(world.folder()), attempt), f"the watchdog of attempt {attempt}", SOON)
     note = find_keeper(LocalStore(world.folder()), attempt)
     assert note is not None
     return note
@@ -101,8 +101,8 @@ def test_a_killed_driver_is_back_at_once_without_a_supervisor(kept: World) -> No
     assert session_members(first.pid) == []
     launch = newest(kept)
     assert (launch.attempt, launch.failures, launch.kept) == (2, 1, 1)
-    why = f"attempt 1 (process {first.pid}) ended without a last word"
-    assert launch.reason == f"its keeper: {why}"
+    why = f"attempt 1 (process {first.pid}) ended without a report"
+    assert launch.reason == f"its watchdog: {why}"
     assert [(each.attempt, each.why) for each in launch.kept_newest] == [(2, why)]
     ends(keeper)
     # One that gets on is started again at once, however often it is killed.
@@ -235,7 +235,7 @@ def test_a_keeper_killed_on_its_way_leaves_one_driver_or_none(
     assert newest(world).attempt == launched
     if step == "keeper_after_launch":
         assert runs(world, 2).attempt == 2
-        wait_for(lambda: find_keeper(LocalStore(world.folder()), 2), "a keeper of its own", SOON)
+        wait_for(lambda: find_keeper(LocalStore(world.folder()), 2), "a watchdog of its own", SOON)
         after = 2
     else:
         monkeypatch.setenv("STANDIN", "lands")
@@ -358,7 +358,7 @@ def test_a_keeper_of_an_earlier_release_begins_anew_with_its_order(
     kill(world)
     assert runs(world, 2).generation == beat.generation
     _, said = keeper.communicate(timeout=300)
-    assert keeper.returncode == 0 and "ended without a last word; it is started again" in said, said
+    assert keeper.returncode == 0 and "ended without a report; it is started again" in said, said
     assert newest(world).kept == 1
 
 

@@ -32,7 +32,7 @@ def process(attempt: int = 3) -> LaunchedProcess:
 
 
 class Seen(NamedTuple):
-    """A stream as the keeper of attempt 3 finds it; `driven`: a driver lives, `held`: something else has the lease."""
+    """A stream as the watchdog of attempt 3 finds it; `driven`: a driver lives, `held`: others have the lease."""
 
     control: ControlRequest = ControlRequest()
     launch: Launch | None = launch()
@@ -83,11 +83,11 @@ seen = Seen
         (seen(heartbeat=beat(attempt=4)), False, 0, "attempt 4 was launched"),
         (seen(launch=launch(2)), False, 0, "was launched"),
         (seen(launch=None), False, 0, "was launched"),
-        *((seen(heartbeat=beat(state)), False, 0, f"last word ({state})") for state in sorted(FINAL)),
+        *((seen(heartbeat=beat(state)), False, 0, f"its end ({state})") for state in sorted(FINAL)),
         (seen(heartbeat=beat("failed", attempt=2)), True, 0, ""),
         (seen(driven=True), False, 0, "a driver runs"),
         (seen(held=True), False, 0, "something else"),
-        (seen(named=False), False, 0, "file is gone"),
+        (seen(named=False), False, 0, "file is missing"),
     ],
 )
 def test_what_is_started_again(there: Seen, restart: bool, pause: float, why: str) -> None:

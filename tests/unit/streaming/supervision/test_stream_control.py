@@ -92,7 +92,7 @@ def test_a_flush_is_asked_of_a_driver_that_reads_and_changes_no_wish(world: Worl
     world.control().start(*WHY)
     wish = world.request()
     assert world.control().flush(*WHY).facts == {"batches": 0, "read": 0, "landed": 0, "dead": 0}
-    assert world.control().flush(*WHY).sentence == "payments has landed what was there: nothing waited."
+    assert world.control().flush(*WHY).sentence == "payments has landed everything up to now: nothing waited."
     assert (world.request(), world.beat().work.flush.number) == (wish, 2)
     world.control().pause(*WHY)
     with pytest.raises(FrazilError, match="payments is paused by tester@here") as caught:
@@ -161,7 +161,7 @@ def test_only_the_expected_generation_is_started(world: World, action: str) -> N
     runs = world.beat().generation
     path = world.write("payments")
     path.write_text(path.read_text().replace("value: json", "value: json\n  case_insensitive: true"))
-    with pytest.raises(FrazilError, match=f"generation {runs} was shown, and they are of generation") as refused:
+    with pytest.raises(FrazilError, match=f"generation {runs} was shown, and it is") as refused:
         getattr(expecting(world, runs), action)(*WHY)
     assert refused.value.fix == "frazil apply payments"
     assert (world.beat().attempt, world.request().end_attempt) == (1, 0)

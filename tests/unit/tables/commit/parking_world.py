@@ -111,7 +111,7 @@ def new_parking_world(*, own_columns: bool = False) -> ParkingWorld:
 
 
 def finish(world: ParkingWorld, config: str) -> None:
-    """Recover, and see that nothing keeps the stream from going on, whatever has become of its further tables."""
+    """Recover, and see that nothing keeps the stream from going on, whatever has become of its dependent tables."""
     for _ in range(6):
         try:
             return recover(world, config)
@@ -119,7 +119,7 @@ def finish(world: ParkingWorld, config: str) -> None:
             # A driver that meets such a table while it runs opens the stream again.
             if isinstance(problem, TableUnableError):
                 continue
-            if not world.own_columns or "nobody knows which records it could not hold" not in str(problem):
+            if not world.own_columns or "it is unknown which records did not fit it" not in str(problem):
                 raise
             world.forbidden.clear()
             for name in FURTHER:

@@ -381,7 +381,7 @@ class World:
             properties[NAME_MAPPING] = MAPPING
 
     def existing(self, name: str) -> Any:
-        """A table that values name, if it is there."""
+        """A table that values name, if it exists."""
         raise AssertionError("no record names a table in this world")
 
     def ensure(self, name: str) -> None:

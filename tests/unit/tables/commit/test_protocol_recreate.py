@@ -158,7 +158,7 @@ def test_other_tables_of_the_stream_are_not_begun_anew_by_themselves() -> None:
     world = new_named_world(recreate=True)
     play(world, [("produce", 0, 40), ("start", "one", [40]), ("finish", 0), ("drop", world.names.index(DEAD))])
     play(world, [("produce", 0, 9), ("start", "one", [40]), ("finish", 0)])
-    assert f"table {DEAD} is gone" in str(world.drivers[-1].error) and DEAD not in world.tables
+    assert f"table {DEAD} was dropped" in str(world.drivers[-1].error) and DEAD not in world.tables
     world.mend()
     recover(world, "one")
     assert_exactly_once(world)

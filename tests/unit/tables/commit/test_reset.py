@@ -124,7 +124,7 @@ def test_only_the_last_commit_moves_the_stream_and_moves_it_whole(
 def test_a_batch_on_some_tables_only_has_to_be_completed_first(lacks: str) -> None:
     rows = replace(_BOTH, rows={TABLE: 9, lacks: 1})
     half = {**FOUR, TABLE: rows, **({} if lacks == "orders.copies" else {lacks: ONE[DEAD]})}
-    with pytest.raises(ResetRefusedError, match="not all stand at the same position") as refused:
+    with pytest.raises(ResetRefusedError, match="not all at the same position") as refused:
         complete_positions("s", half, TABLE)
     assert (refused.value.fix or "").startswith("frazil run s")
     with pytest.raises(ResetRefusedError, match="has never run"):

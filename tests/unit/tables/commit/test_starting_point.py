@@ -55,13 +55,15 @@ def test_a_topic_that_the_spec_no_longer_names_is_dropped_not_lost() -> None:
 
 def test_a_topic_that_is_gone_before_its_end_stops() -> None:
     anchor = replace(ANCHOR, ends={A0: 12})
-    with pytest.raises(TopicLostError, match=r"stream s: topic a is gone.* a-0 \[10, 12\) were not read") as stop:
+    with pytest.raises(TopicLostError, match=r"stream s: topic a was deleted.* a-0 \[10, 12\) were not read") as stop:
         begin({A0: 10}, anchor, LogState({}, {}, {}))
     assert "--lost-topic a" in str(stop.value)
 
 
 def test_a_topic_that_is_gone_while_one_table_lacks_what_another_has_stops() -> None:
-    with pytest.raises(TopicLostError, match=r"topic a is gone.* a-0 \[4, 10\) were not landed in every table") as stop:
+    with pytest.raises(
+        TopicLostError, match=r"topic a was deleted.* a-0 \[4, 10\) were not landed in every table"
+    ) as stop:
         begin({A0: 4}, ANCHOR, LogState({}, {}, {}), reached={A0: 10})
     assert "--lost-topic a" in str(stop.value)
     assert begin({A0: 10}, ANCHOR, LogState({}, {}, {}), reached={A0: 10}).retired == ("a",)

@@ -276,7 +276,7 @@ def test_a_recreated_table_is_recognised_by_a_claim_that_it_refused(target: Targ
 
 def test_a_table_that_is_gone(target: Target, catalog: SqlCatalog) -> None:
     catalog.drop_table(NAME)
-    with pytest.raises(TargetRecreatedError, match=r"orders\.payments is gone"):
+    with pytest.raises(TargetRecreatedError, match=r"orders\.payments was dropped"):
         target.read()
 
 

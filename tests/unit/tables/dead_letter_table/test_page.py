@@ -90,7 +90,7 @@ def test_causes_beyond_the_most_frequent_are_counted(dead_letters: DeadLetterWor
     fill(dead_letters, [("unknown_field", f"$.key{i}", "is not declared", b"{}") for i in range(MOST_CAUSES + 7)])
     page = dead_letter_page(dead_letters.dead(), dead_letters.spec, ALL)
     assert (len(page.counts), page.others) == (MOST_CAUSES, 7)
-    assert "7 letters of other causes" in frazil(dead_letters, "letters", "payments").output
+    assert "7 dead letters of other causes" in frazil(dead_letters, "letters", "payments").output
 
 
 def test_the_command_shows_why_and_where_and_what(dead_letters: DeadLetterWorld) -> None:
@@ -115,7 +115,7 @@ def test_the_command_shows_why_and_where_and_what(dead_letters: DeadLetterWorld)
     (letter,) = cause["shown"]
     assert (letter["topic"], letter["offset"], letter["value"], letter["state"]) == ("t0", 0, '{"amount": "x0"}', "new")
     refused = frazil(dead_letters, "letters", "payments", "--page", "2", "--dismiss", "no")
-    assert (refused.exit_code, "--page belongs to looking" in refused.output) == (1, True)
+    assert (refused.exit_code, "--page is for listing" in refused.output) == (1, True)
 
 
 def test_a_time_beyond_the_year_9999_which_earlier_versions_kept_is_none(dead_letters: DeadLetterWorld) -> None:

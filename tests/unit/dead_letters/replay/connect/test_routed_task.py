@@ -66,7 +66,7 @@ def test_each_record_lands_in_the_tables_that_its_route_names(one: RoutedStream)
     rows, counts, results = taken(one, *letters)
     assert rows == {SINK: 1, "orders.changes": 2, "orders.deletes": 1, DEAD: 2}
     assert (counts.read, counts.landed, counts.dead, counts.known) == (6, 3, 2, 1)
-    assert sum(each.elsewhere for each in results.tallies) == 2, "landed, and not in the stream's own table"
+    assert sum(each.elsewhere for each in results.tallies) == 2, "landed, and not in the stream's main table"
     assert sum(each.rows.get("orders.changes", 0) for each in results.tallies) == 2
     # What was taken is known, table by table.
     again, counts, _ = taken(one, *letters)
@@ -98,7 +98,7 @@ def test_a_table_that_lacks_the_batch_gets_its_part_and_the_others_nothing(one: 
     assert rows == {"orders.changes": 2, DEAD: 1}
     rows, counts, _ = taken(one, *letters, at=at, decided=0)
     assert rows == {"orders.deletes": 2}
-    assert (counts.landed, counts.known) == (0, 0), "they were counted with the commit to the stream's own table"
+    assert (counts.landed, counts.known) == (0, 0), "they were counted with the commit to the stream's main table"
 
 
 def test_a_record_that_would_be_lost_in_a_table_stops_the_queue(one: RoutedStream) -> None:

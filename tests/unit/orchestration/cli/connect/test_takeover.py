@@ -47,7 +47,7 @@ def home(tmp_path: Path) -> Path:
     ("options", "said", "fix"),
     [
         (["--stop-connector"], "--stop-connector needs the worker's address", "--connect URL"),
-        ([], "nothing says which group and control topic connector sink has", "--control-topic TOPIC"),
+        ([], "the group and control topic of connector sink are unknown", "--control-topic TOPIC"),
         (
             ["--connect", f"http://me:{SECRET}@127.0.0.1:1"],
             "has a user or a password in it",
@@ -132,7 +132,7 @@ def test_a_plan_in_lines() -> None:
     assert plan_lines(plan(TakeoverRefusedError("it runs.", fix="stop it"))) == [
         "orders.payments: 1 announced files with 1,200 rows are in no snapshot; they are committed.",
         "orders.other: has all that the sink has announced.",
-        "orders.other: 1 announced files are left out, as --passed-over says.",
+        "orders.other: 1 announced files are left out, by --passed-over.",
         "A note.",
         "Not now: it runs.",
         "  Next: stop it",

@@ -51,9 +51,9 @@ def home(world: World) -> Path:
 def test_newest_lines_with_those_of_the_watchdog(home: Path) -> None:
     log = log_of(home)
     log.write_text("\n".join(LINES) + "\n")
-    log.with_name("driver.out").write_text("2026-01-31T08:00:58Z keeper of attempt 1: it is started again\n")
+    log.with_name("driver.out").write_text("2026-01-31T08:00:58Z watchdog of attempt 1: it is started again\n")
     printed = frazil(home, "payments", "--lines", "3").stdout.splitlines()
-    assert printed == [LINES[58], "2026-01-31T08:00:58Z keeper of attempt 1: it is started again", LINES[59]]
+    assert printed == [LINES[58], "2026-01-31T08:00:58Z watchdog of attempt 1: it is started again", LINES[59]]
     assert len(frazil(home, "payments").stdout.splitlines()) == 50
     facts = json.loads(frazil(home, "payments", "-n", "1", "--json").stdout)
     assert facts["stream"] == "payments" and facts["lines"][0]["message"] == "batch 59"
@@ -84,7 +84,7 @@ def test_a_stream_whose_file_is_wrong_has_its_log(home: Path) -> None:
 def test_a_stream_of_a_group_with_the_groups_watchdog(home: Path, world: World) -> None:
     log_of(home).write_text(f"{LINES[0]}\n{LINES[2]}\n")
     log_of(home, "groups/card").write_text(f"{LINES[1]} of another stream\n")
-    keeper = "2026-01-31T08:00:01Z keeper of attempt 4: it is started again"
+    keeper = "2026-01-31T08:00:01Z watchdog of attempt 4: it is started again"
     driver_output(home / ".frazil/state/groups/card").write_text(f"{keeper}\n")
     store = LocalStore(world.folder("payments"))
     write_launched_process(store, msgspec.structs.replace(HERE, group="card"))

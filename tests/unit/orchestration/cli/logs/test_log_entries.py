@@ -19,7 +19,7 @@ from orchestration.cli.streams.logs.log_entries import (
 
 FIRST = "2026-01-31T08:00:00.123Z INFO jobs.a: begins"
 FAILED = "2026-01-31T08:00:01.000Z ERROR jobs.b: fails"
-KEEPER = "2026-01-31T08:00:02Z keeper of attempt 1: it is started again"
+KEEPER = "2026-01-31T08:00:02Z watchdog of attempt 1: it is started again"
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_printed_lines_have_the_time_of_what_follows(tmp_path: Path) -> None:
         ("now", "error: no memory\nat all", False),
     ]
     assert entries[0].facts["at"] is None and entries[1].facts["level"] is None
-    assert entries[1].facts["message"] == "keeper of attempt 1: it is started again"
+    assert entries[1].facts["message"] == "watchdog of attempt 1: it is started again"
 
 
 def test_newest_of_several_files_in_order(log: Path) -> None:

@@ -83,7 +83,7 @@ def test_nothing_is_applied_while_somebody_has_to_decide(world: PlanWorld) -> No
     world.edit("id string not null", "id long not null")
     refused = world.frazil("apply", "payments", "--yes")
     assert refused.exit_code == 1
-    assert "somebody has to decide first about 1 breaking: stream payments: table orders.payments" in refused.stderr
+    assert "a decision is needed first about 1 breaking: stream payments: table orders.payments" in refused.stderr
     assert "Next: correct streams/payments.yaml" in refused.stderr
     # Nobody can say whether the new stream's topic is there.
     unknown = world.frazil("apply", "orders", "--yes")
@@ -197,7 +197,7 @@ def test_what_is_no_plan_of_what_is_live_is_refused(world: PlanWorld, tmp_path: 
         assert refused.exit_code == 1, text
         assert "is no plan" in refused.stderr
     file.write_text(world.frazil("plan", "--against", str(world.home), "--json").stdout)
-    assert "says nothing of what is live" in world.frazil("apply", "--plan", str(file), "--yes").stderr
+    assert "contains nothing about live streams" in world.frazil("apply", "--plan", str(file), "--yes").stderr
 
 
 def test_what_an_operator_stopped_stays_so(world: PlanWorld) -> None:

@@ -133,7 +133,7 @@ def test_a_difference_in_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     dead = "dead: wrong_type in transform.cast at $.amount"
     assert f"1 × {dead} → landed in orders.payments, such as payments-0@4" in told
     assert f"1 × {dead} → filtered, such as payments-0@1" in told
-    assert "2 × card in orders.payments is gone, such as payments-0@0: null" in told
+    assert "2 × card in orders.payments is missing, such as payments-0@0: null" in told
     assert "card  orders.payments  string  –" in told
     assert "and 3 more records; --rows shows them" in told
     verdict = next(line for line in told if "would become something else" in line)

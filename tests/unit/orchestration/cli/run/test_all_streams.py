@@ -66,7 +66,7 @@ def test_one_that_fails_stops_none_and_the_status_says_that_one_did(
         "z_broken.yaml": "failed – – – – – –",
     }
     assert "Error: stream b_refused: topic b does not exist.\n  Next: create the topic\n" in said.err
-    assert "Error: stream c_bug failed, and frazil has no word of its own for it: ValueError: a bug" in said.err
+    assert "Error: stream c_bug failed with an error that frazil does not know: ValueError: a bug" in said.err
     assert "skipped: stream d_stopped is stopped by ann.\n" in said.err
     assert "not one of 100 records landed" in said.err
     assert "sourc: unknown key" in said.err

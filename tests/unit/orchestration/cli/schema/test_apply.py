@@ -201,7 +201,7 @@ def test_what_the_table_lacks_is_named_with_the_next_command(home: Path) -> None
     assert [[cell.strip() for cell in line if cell.strip()] for line in lines[2:5]] == [
         ["id", "now optional", "string", "string not null", "the table requires it; apply lets it be null"],
         ["amount", "widened", "decimal(14,2) not null", "decimal(12,2) not null",
-         "the table's type does not hold it; apply widens it"],
+         "the table's type does not fit it; apply widens it"],
         ["note", "added", "string", "–", "the table lacks it; apply adds it"],
     ]  # fmt: skip
     assert said.stdout.endswith("  Next: frazil schema apply payments\n")
@@ -231,5 +231,5 @@ def test_a_table_that_is_not_there_yet_is_no_difference(tmp_path: Path) -> None:
     said = diff(deployment_in(tmp_path, "payments"))
     assert (said.exit_code, said.stdout) == (
         0,
-        "payments: table orders.payments is not there yet; the first run creates it.\n",
+        "payments: table orders.payments does not exist yet; the first run creates it.\n",
     )

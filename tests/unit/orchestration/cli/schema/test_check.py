@@ -213,7 +213,7 @@ def test_a_schema_of_keys_is_held_against_the_struct_that_the_table_has_of_them(
     with connect_catalog(deployment.prepared_settings()) as catalog:
         catalog.drop_table("orders.events")
     said = check(home, "events", file, "--key")
-    assert (said.exit_code, "is not there yet; the first run makes it" in said.stdout) == (0, True)
+    assert (said.exit_code, "does not exist yet; the first run makes it" in said.stdout) == (0, True)
 
 
 def test_records_of_json_are_decoded_as_the_stream_does(home: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_table_that_is_not_there_yet_is_judged_by_the_file_or_made_of_the_reco
     )
     said = check(home, "events", schema_file(home))
     assert said.exit_code == 0, said.output
-    assert said.stdout == "events: table orders.events is not there yet; the first run makes it of the records.\n"
+    assert said.stdout == "events: table orders.events does not exist yet; the first run makes it of the records.\n"
     facts = json.loads(check(home, "events", schema_file(home), "--json").stdout)
     assert (facts["verdict"], facts["schema_id"], facts["differences"]) == ("ok", None, [])
     (home / "m.proto").write_text("no schema")

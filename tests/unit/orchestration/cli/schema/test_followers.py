@@ -100,7 +100,7 @@ def test_validate_and_diff_name_a_table_that_cannot_follow(one: LaneStream) -> N
     assert shown.exit_code == 1 and "Table lake.b cannot take the columns of table lake.stream: id" in shown.output
     one.catalog.drop_table("lake.b")
     said = run(one, "validate", "shop").output
-    assert "table lake.b is not there yet; it is made with the columns of table lake.stream" in " ".join(said.split())
+    assert "table lake.b does not exist yet; it is made with the columns of table lake.stream" in " ".join(said.split())
 
 
 def test_what_would_have_to_be_one_commit_on_several_tables_is_refused(one: LaneStream) -> None:
@@ -209,7 +209,7 @@ def written(made: Deployment) -> list[str]:
 
 def test_what_the_next_start_adds_is_told(home: Path) -> None:
     made = write(home, COMPUTED)
-    said = f"table {SINK} lacks what the steps make; the next run makes it so: add column twice int"
+    said = f"table {SINK} lacks columns of the steps; the next run adds them: add column twice int"
     assert (finding(made).verdict, finding(made).sentence) == ("unchecked", said)
     assert refusal(made) is None
     assert written(made) == ["id", "n", "twice"]

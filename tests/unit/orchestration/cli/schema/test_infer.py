@@ -72,12 +72,12 @@ def about(*records: dict[str, Any], **options: bool) -> str:
         ),
         (
             [{"a": 1}, {"a": 2}, {"a": "x"}],
-            "in every record; 1 to 2; of several kinds, so json takes them: most are numbers, and 1 text (first at "
+            "in every record; 1 to 2; of several types, so json takes them: most are numbers, and 1 text (first at "
             "t[3]@2); first at t[3]@0",
         ),
         (
             [*[{"a": 1}] * 19, {"a": "x"}],
-            "in every record; 1 to 1; of several kinds: records with 1 text (first at t[3]@19) become dead letters; "
+            "in every record; 1 to 1; of several types: records with 1 text (first at t[3]@19) become dead letters; "
             "first at t[3]@0",
         ),
         (
@@ -132,7 +132,7 @@ def written(columns: list[ColumnLines] | str = "", **changes: Any) -> str:
 
 
 def test_the_file_is_one_that_frazil_takes() -> None:
-    text = written(told=["Inferred."], partition_by="at")
+    text = written(comments=["Inferred."], partition_by="at")
     assert text.startswith("# Inferred.\nstream: s\n")
     assert "    # always there\n    - id string\n" in text
     assert StreamSpec.model_validate(yaml.safe_load(text)).stream == "s"
@@ -197,7 +197,7 @@ def test_a_subject_of_a_registry_gives_a_stream(subject: str, named: str | None)
 
 
 def test_a_subject_that_cannot_be_read_gives_none() -> None:
-    for kind, said in (("PROTOBUF", "cannot be read"), ("XML", "of the kind XML")):
+    for kind, said in (("PROTOBUF", "cannot be read"), ("XML", "of the type XML")):
         version = SubjectVersion("t-value", 1, 1, RegistrySchema(kind, WriterSchema("none")))
         with pytest.raises(FrazilError, match=said):
             subject_stream(version, "t", "s", "landing.s")

@@ -79,7 +79,7 @@ def test_columns_are_those_of_all_schemas_and_comments_say_what_was_seen() -> No
     assert "Would become dead letters: 1 bad_envelope, 1 wrong_type; the first at t[3]@5" in unfolded
     assert "in every record; 1 to 3 characters; required by the schema; first at t[3]@0 - id string" in unfolded
     assert "in every record, null in 1; 5 to 7,000; first at t[3]@0 - n long" in unfolded
-    assert "0.01 to 1.00; the schema does not say how many digits; decimal(18,2) would hold these" in unfolded
+    assert "0.01 to 1.00; the schema has no number of digits; decimal(18,2) would hold these" in unfolded
     assert "in 1 of 3 records; 6 characters; in 1 of 2 schemas; first at t[3]@2 - note string" in unfolded
     assert "secret" not in text
     assert "such as 'secret'" in written(looked(*VALUES, show=True))

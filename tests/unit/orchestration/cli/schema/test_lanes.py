@@ -53,9 +53,9 @@ def test_each_table_is_asked_by_itself(one: LaneStream, tmp_path: Path) -> None:
 
 def test_validate_tells_of_each_table(one: LaneStream) -> None:
     said = run(one, "validate", "shop").output
-    assert "table lake.stream holds the stream's stamps; no row goes to it" in said
+    assert "table lake.stream has the stream's stamps, and gets no rows" in said
     one.catalog.drop_table("lake.b")
-    assert "table lake.b is not there yet" in run(one, "validate", "shop").output
+    assert "table lake.b does not exist yet" in run(one, "validate", "shop").output
 
 
 def test_a_table_that_goes_without_columns_is_asked_about_those_that_are_decoded(

@@ -82,7 +82,7 @@ def test_a_field_is_promoted_and_earlier_rows_are_filled(home: Path) -> None:
         "payments: table orders.payments (schema 0) is to change:",
         "  add column note string",
         "  $.note is kept in 3 rows; null in 0",
-        "  its values are of several kinds; those of the others stay kept",
+        "  its values are of several types; those of the others stay there",
     ]
     assert "  note string" in lines
     assert any("Now add to decode.schema in" in line and line.endswith("streams/payments.yaml:") for line in lines)
@@ -92,7 +92,7 @@ def test_a_field_is_promoted_and_earlier_rows_are_filled(home: Path) -> None:
     keep(home, "id string, amount decimal(12,2), created_at timestamptz, note string")
     filled = typed(home, "--promote", "$.note", "--backfill", "--yes")
     assert filled.exit_code == 0, filled.output
-    assert "2 rows have got note: 2 files written anew, 1 commits." in filled.stdout
+    assert "2 rows have got note: 2 files rewritten, 1 commits." in filled.stdout
     assert "payments.v1[0]@2: wrong_type at $.note" in filled.stdout
     assert rows(home) == FILLED
     assert "has column note" in typed(home, "--promote", "$.note").stdout

@@ -150,7 +150,7 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
     assert "supervision       last looked 5 s ago, from here\n" in frazil(world, "status", "payments").stdout
     write_supervisor_heartbeat(LocalStore(world.home / ".frazil" / "state"), SupervisorHeartbeat(now - 300, "here", 1))
     assert (
-        "nobody supervises now: last looked 5 min ago, from here; is Dagster's daemon running?"
+        "no supervisor runs: last looked 5 min ago, from here; is Dagster's daemon running?"
         in frazil(world, "status").stdout
     )
 
@@ -263,7 +263,7 @@ def test_what_a_silent_supervisor_said_is_of_no_account(world: World) -> None:
     found = facts(world)
     assert (found["state"], found["supervisor"], found["next"]) == ("dead", None, "frazil start payments")
     assert json.loads(frazil(world, "status", "--json").stdout)["supervisor"]["supervises"] is False
-    assert "! supervision: nobody supervises now: last looked" in frazil(world, "status").stdout
+    assert "! supervision: no supervisor runs: last looked" in frazil(world, "status").stdout
 
 
 def test_a_quiet_stream_is_complete_through_the_look_at_its_topics_end(world: World) -> None:

@@ -136,7 +136,7 @@ def test_a_transaction_that_hangs_is_a_trouble_while_its_records_are_known() -> 
     status = StreamStatus("payments", "orders.payments", "orders.payments_dead", state="waiting")
     status.work = Work(undecided={"payments.v1": {"0": 7}}, undecided_since=1_700_000_000.0, lag_at=1_800_000_000.0)
     held = "7 records of open transactions, none decided since 2023-11-14 22:13 UTC"
-    assert troubles(status) == [(f"a transaction that nobody ends holds up {held}", None)]
+    assert troubles(status) == [(f"an open transaction blocks {held}", None)]
     assert f"undecided         {held}\n" in details(status)
     name_hanging(status, "broker:9092")
     assert "broker:9092" in (status.fix or "") and "payments.v1" in (status.fix or "")

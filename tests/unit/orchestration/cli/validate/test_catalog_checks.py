@@ -42,7 +42,7 @@ def test_a_table_as_declared_is_fine(settings: Settings, spec: StreamSpec) -> No
     with connect_catalog(settings) as catalog:
         create_table(catalog, spec)
     (finding,) = of_tables(spec, settings)
-    assert (finding.verdict, finding.sentence) == ("ok", "table orders.payments holds what the stream declares")
+    assert (finding.verdict, finding.sentence) == ("ok", "table orders.payments fits the stream's columns")
 
 
 def test_columns_that_disagree_are_wrong(settings: Settings, spec: StreamSpec) -> None:
@@ -192,7 +192,7 @@ def test_another_sort_order_or_place_is_told(settings: Settings, spec: StreamSpe
     words = "created_at desc nulls last, id asc nulls last"
     assert said[0] == (
         "wrong",
-        f"table orders.payments is sorted by nothing, the stream says {words}",
+        f"table orders.payments is sorted by nothing, and by {words} in the file",
     )
     assert said[1][1].startswith("table orders.payments lies at ") and place in said[1][1]
 
@@ -216,7 +216,7 @@ def test_another_partitioning_is_wrong(settings: Settings, spec: StreamSpec) -> 
         create_table(catalog, other)
     (finding,) = of_tables(spec, settings)
     assert finding.verdict == "wrong"
-    assert "is partitioned by nothing, the stream says day(created_at)" in finding.sentence
+    assert "is partitioned by nothing, and by day(created_at)" in finding.sentence
 
 
 def findings_of(deployment: Deployment, settings: Settings) -> list[Finding]:
@@ -256,7 +256,9 @@ def test_dead_letters_go_to_no_other_table(settings: Settings, spec: StreamSpec)
         by = partition_spec(spec.table.partition_by, schema)
         ensure_table(catalog, spec.dead_letter_table, schema, by, create_table_properties({}))
     wrong, fine = of_tables(spec, settings)
-    assert wrong.sentence.startswith("table orders.payments_dead, where the dead letters of stream payments would go")
+    assert wrong.sentence.startswith(
+        "table orders.payments_dead, for the dead letters of stream payments, is no dead-letter table"
+    )
     assert wrong.fix == "name another one in errors.dead_letters.table of stream payments"
     assert fine.verdict == "ok"
 
@@ -335,7 +337,7 @@ def test_an_empty_table_of_frazils_follows_the_declaration(settings: Settings, s
     )
     (found,) = of_tables(changed, settings)
     assert (found.verdict, "the next run makes it so" in found.sentence) == ("unchecked", True)
-    with pytest.raises(NothingToAcceptError, match="the next run gives it those"):
+    with pytest.raises(NothingToAcceptError, match="the next run adds them"):
         record_answer(changed, settings, no_broker, Answer(recreated_table=spec.table.name), "ada: why")
     ensure_tables(changed, catalog)
     (found,) = of_tables(changed, settings)

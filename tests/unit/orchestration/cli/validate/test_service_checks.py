@@ -57,7 +57,7 @@ def test_topics_without_ids_are_named() -> None:
     finding = check_topics(stream("a", "b", "c"), kafka({"a": NO_ID, "b": "id", "c": NO_ID}))
     assert (finding.verdict, finding.sentence) == (
         "ok",
-        "topic a, c has no id: if it is created anew, leader epochs alone can tell",
+        "topic a, c has no id: only leader epochs show if it is recreated",
     )
     assert "2.8 for ids" in (finding.fix or "")
 
@@ -124,7 +124,7 @@ def test_a_warehouse_in_a_folder(tmp_path: Path, master: str) -> None:
 def test_secrets_that_travel_in_the_clear(tmp_path: Path, master: str) -> None:
     secret = {"name": "lake", "properties": S3["properties"] | {"token": "${env:TOKEN}"}}
     ((_, _), (verdict, sentence)) = told(tmp_path, master, catalog=secret)
-    assert (verdict, "holds secrets" in sentence) == ("unchecked", True)
+    assert (verdict, "contains secrets" in sentence) == ("unchecked", True)
     assert len(told(tmp_path, master, {"spark.network.crypto.enabled": "true"}, catalog=secret)) == 1
     # A source's is no driver's.
     sources = {"shop": {"url": "postgresql://reader@db/shop", "properties": {"password": "${env:TOKEN}"}}}

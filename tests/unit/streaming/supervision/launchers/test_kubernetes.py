@@ -178,7 +178,7 @@ def test_a_pod_that_does_not_end_is_not_taken_for_ended(
     monkeypatch.setattr("jobs.streaming.supervision.launchers.kubernetes._GONE_SECONDS", 1.0)
     process = pods.start(ordered(pods, tmp_path))
     cluster.deaf = True
-    with pytest.raises(FrazilError, match="is not known to have ended") as problem:
+    with pytest.raises(FrazilError, match="it is unknown whether it has") as problem:
         pods.end(process, "orders", 0.0)
     assert cluster.graces == [1], "never 0, which would only take it off the books"
     assert problem.value.fix is not None

@@ -71,7 +71,11 @@ def test_what_is_submitted_has_nothing_secret(tmp_path: Path, monkeypatch: pytes
     ("page", "life", "reason"),
     [
         ({"activedrivers": [{"id": ID, "state": "RUNNING", "worker": "worker-20261126-10.0.0.7-7078"}]}, "alive", ""),
-        ({"activedrivers": [{"id": ID, "state": "SUBMITTED"}]}, "alive", "no worker has room for it"),
+        (
+            {"activedrivers": [{"id": ID, "state": "SUBMITTED"}]},
+            "alive",
+            "no worker has enough free cores or memory for it",
+        ),
         (
             {"completeddrivers": [{"id": ID, "state": "KILLED"}]},
             "ended",
