@@ -17,13 +17,14 @@ def supervisor_asset() -> dg.AssetSpec:
     return dg.AssetSpec(
         SUPERVISOR_KEY,
         description=(
-            "The sensor `frazil_reconcile`, which keeps the streams in their desired state. Reported every two "
-            "minutes, and at once when a stream needs a person: `all_streams` below is a table of all streams, with "
-            "those that need action first. Its times are ages at `as_of`: of the state (`since`), of the newest "
-            "commit, and of the time through which the table is complete; `letters` are waiting dead letters. If it "
-            "turns stale, no driver that has failed is started again and no check is up to date; drivers that run go "
-            "on, and their watchdogs restart those that are killed. Look at the sensor's newest tick, and at "
-            "Dagster's daemon."
+            "All streams, as the sensor `frazil_reconcile` reports them every two minutes, and at once when a stream "
+            "needs a person.\n\n"
+            "- `needs_a_hand`: streams that need a command, with the command.\n"
+            "- `all_streams`: every stream. Times are ages at `as_of`: of the state (`since`), of the newest commit, "
+            "and of the time through which the table is complete. `letters` are waiting dead letters.\n\n"
+            "If this asset turns stale, the sensor does not run: failed drivers are not started again, and checks are "
+            "old. Running drivers go on, and their watchdogs restart killed ones. Look at the sensor's newest tick, "
+            "and at Dagster's daemon."
         ),
         group_name="supervisor",
         kinds={"dagster"},

@@ -20,9 +20,9 @@ from resources.services import CatalogResource, KafkaResource, SparkResource
 
 _DRAINS = "Materialize to land all present records of its topics, once."
 _RUNS = (
-    "It runs all the time, in a process of its own. Materialize to roll out its present file; that run ends within "
-    "moments. Terminating such a run ends only the run, not the stream: for that there are `frazil pause` and "
-    "`frazil stop`. A paused or stopped stream refuses to be materialized."
+    "It runs all the time, in a process of its own. Materialize it to make the driver run the present file; the run "
+    "ends within seconds. Terminating that run does not stop the stream: use `frazil pause` or `frazil stop`. "
+    "A paused or stopped stream refuses to be materialized."
 )
 
 

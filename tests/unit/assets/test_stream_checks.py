@@ -115,4 +115,4 @@ def test_a_paused_stream_refuses_to_be_materialized_and_names_the_way_out(tmp_pa
 def test_the_description_says_what_terminate_does(tmp_path: Path) -> None:
     here = deployment(tmp_path)
     (table, _) = stream_assets(here.stream("orders"), Settings.embedded(tmp_path)).specs
-    assert "ends only the run, not the stream" in (table.description or "")
+    assert "Terminating that run does not stop the stream" in (table.description or "")

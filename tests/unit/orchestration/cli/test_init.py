@@ -60,7 +60,7 @@ def test_lines_that_are_no_json_object_are_counted_in_the_streams_file(tmp_path:
     assert (
         "from 2 records of Orders 2026.jsonl. In another form: 2, which would become dead letters; the first at" in head
     )
-    assert "Orders 2026.jsonl: Of another form: 2" in shown.stderr
+    assert "Orders 2026.jsonl: In another form: 2" in shown.stderr
 
 
 @pytest.mark.parametrize(
