@@ -1,4 +1,4 @@
-"""Command `frazil init`: the folder of a new deployment, with a stream for a file of JSON lines or for a topic."""
+"""Command `frazil init`: a new deployment with a stream for a file of JSON lines or a topic, or such a stream added."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestration.cli.local.init_questions import TOPIC_FORMATS, Answers, ask
 from orchestration.cli.stream_files.schema.infer import topic_stream
 from orchestration.cli.stream_files.schema.infer_json import LookedAtJson, column_lines, time_column
 from orchestration.cli.stream_files.schema.stream_yaml import NewStream, stream_id, stream_yaml
-from resources.deployment import STREAMS_FOLDER
+from resources.deployment import STREAMS_FOLDER, Deployment
 
 SETTINGS_FILE = "frazil.yaml"
 _SAMPLE_LINES = 10_000
@@ -50,10 +50,10 @@ _IGNORED = """\
 
 @dataclass(slots=True)
 class NewDeployment:
-    """Files of a new deployment, before they are written.
+    """New files of a deployment, before they are written.
 
     Attributes:
-        folder: The deployment's folder, which is empty or does not exist.
+        folder: The deployment's folder. If the files have settings, it is empty or does not exist.
         files: Contents by path within the folder.
         next_steps: Commands that land the first rows, in order.
     """
@@ -66,13 +66,16 @@ class NewDeployment:
         """Write the files.
 
         Raises:
-            FrazilError: The folder cannot be written.
+            FrazilError: A file exists, or the folder cannot be written.
         """
         try:
             (self.folder / STREAMS_FOLDER).mkdir(parents=True, exist_ok=True)
             for name, text in self.files.items():
                 with (self.folder / name).open("x", encoding="utf-8") as file:
                     file.write(text)
+        except FileExistsError as problem:
+            said = f"{problem.filename} exists, and nothing is written over it."
+            raise FrazilError(said, fix="name the new stream with --topic") from None
         except OSError as problem:
             raise FrazilError(
                 f"{self.folder} cannot be written: {problem.strerror}", fix="name another folder"
@@ -116,20 +119,26 @@ def init(
 ) -> None:
     """Make the deployment FOLDER: settings, and a stream for a file of JSON records or for a topic.
 
-    Without options it asks, at a terminal. Nothing is overwritten or started. The next commands are printed.
+    If FOLDER is a deployment, --records adds a stream to it. Without options it asks, at a terminal. Nothing is
+    overwritten or started. The next commands are printed.
     """
-    _require_new(folder)
+    deployment = Deployment.at(folder)
     answers = Answers(records, topic, value_format, brokers, registry, catalog, warehouse, times)
-    asked = answers == Answers() and at_terminal()
-    if asked:
-        answers = ask()
-    _require_consistent(answers)
-    new = NewDeployment(folder, {SETTINGS_FILE: settings_text(answers), ".gitignore": _IGNORED})
-    settings = _loaded(new)
+    asked = answers == Answers() and not deployment.exists and at_terminal()
+    if deployment.exists:
+        _require_addition(folder, answers)
+        new, settings = NewDeployment(folder), deployment.settings()
+    else:
+        _require_new(folder)
+        if asked:
+            answers = ask()
+        _require_consistent(answers)
+        new = NewDeployment(folder, {SETTINGS_FILE: settings_text(answers), ".gitignore": _IGNORED})
+        settings = _loaded(new)
     rules = InferenceRules(times=answers.times, declared=True)
     if answers.records is not None:
         stream_topic = answers.topic or stream_id(answers.records.stem)
-        _add_file_stream(new, answers.records, stream_topic, rules, local=answers.brokers is None)
+        _add_file_stream(new, answers.records, stream_topic, rules, local=settings.kafka.is_embedded)
     elif answers.topic is not None:
         _add_topic_stream(new, settings, answers.topic, answers.value_format, rules)
     else:
@@ -142,8 +151,9 @@ def init(
         click.echo(f"wrote {folder / name}")
     if asked:
         click.echo(f"\nThe same without questions:\n  {answers.command(folder)}")
-    click.echo(f"\nNext:\n  cd {shlex.quote(str(folder))}")
-    for command in new.next_steps:
+    enter = [] if folder.samefile(Path.cwd()) else [f"cd {shlex.quote(str(folder))}"]
+    click.echo("\nNext:")
+    for command in (*enter, *new.next_steps):
         click.echo(f"  {command}")
 
 
@@ -165,6 +175,16 @@ def _require_consistent(answers: Answers) -> None:
 
 def _is_database(catalog: str) -> bool:
     return "://" in catalog and not catalog.startswith(("http://", "https://"))
+
+
+def _require_addition(folder: Path, answers: Answers) -> None:
+    """Refuse options that are about a new deployment's settings."""
+    if answers.records is None or answers != Answers(answers.records, answers.topic, times=answers.times):
+        raise FrazilError(
+            f"{folder} is a deployment. Only a stream can be added to it, and its settings stay.",
+            fix=f"frazil init {shlex.quote(str(folder))} --records FILE; or, for a topic, in that folder: "
+            f"frazil schema infer TOPIC --output {STREAMS_FOLDER}/TOPIC.yaml",
+        )
 
 
 def _require_new(folder: Path) -> None:

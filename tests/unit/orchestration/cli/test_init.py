@@ -133,6 +133,37 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert "is not empty, and nothing is written over" in shown.output
 
 
+def test_a_stream_is_added_to_a_deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, more = tmp_path / "lake", tmp_path / "refunds.jsonl"
+    more.write_text('{"id": 1}\n')
+    assert CliRunner().invoke(main, ["init", str(folder), "--brokers", "kafka.example.com:9092"]).exit_code == 0
+    settings = (folder / "frazil.yaml").read_text()
+    monkeypatch.chdir(folder)
+    shown = CliRunner().invoke(main, ["init", ".", "--records", str(more)])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.split() == (
+        f"wrote streams/refunds.yaml Next: frazil generate refunds --from {more} frazil run refunds frazil dev".split()
+    )
+    assert [spec.stream for spec in Deployment.at(folder).streams()[0]] == ["refunds"]
+    assert (folder / "frazil.yaml").read_text() == settings
+    again = CliRunner().invoke(main, ["init", ".", "--records", str(more)])
+    assert again.exit_code == 1
+    assert "streams/refunds.yaml exists, and nothing is written over it" in again.output
+    assert "name the new stream with --topic" in again.output
+    assert CliRunner().invoke(main, ["init", ".", "--records", str(more), "--topic", "others"]).exit_code == 0
+    assert sorted(file.name for file in (folder / "streams").iterdir()) == ["others.yaml", "refunds.yaml"]
+
+
+@pytest.mark.parametrize("options", [[], ["--brokers", "kafka.example.com:9092"], ["--topic", "orders"]])
+def test_settings_of_a_deployment_stay(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "streams").mkdir()
+    shown = CliRunner().invoke(main, ["init", str(tmp_path), *options])
+    assert shown.exit_code == 1
+    assert "is a deployment. Only a stream can be added to it" in shown.output
+    assert f"frazil init {tmp_path} --records FILE" in shown.output
+    assert [entry.name for entry in tmp_path.iterdir()] == ["streams"]
+
+
 def test_a_file_without_records_makes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     shown = CliRunner().invoke(main, ["init", str(folder), "--records", str(records_file(tmp_path, "[1]\n\nno\n"))])
