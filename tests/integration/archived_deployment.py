@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Fields whose values depend on the time of the question.
 _MOVING = {"silent_seconds", "lag_seconds", "complete_through", "seconds"}
+# Texts for people, which a release may put better.
+_PROSE = {"sentence"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,10 @@ class ArchivedDeployment:
 
 
 def differences(before: Any, now: Any, place: str = "$") -> Iterator[str]:
-    """Values of a document that have changed and keys that it lacks now; new keys are no difference."""
+    """Values of a document that have changed and keys that it lacks now. New keys and new wording are no difference."""
     if isinstance(before, dict) and isinstance(now, dict):
         yield from (f"{place}.{key} is gone" for key in before.keys() - now.keys())
-        for key in before.keys() & now.keys() - _MOVING:
+        for key in before.keys() & now.keys() - _MOVING - _PROSE:
             yield from differences(before[key], now[key], f"{place}.{key}")
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for index, (element, other) in enumerate(zip(before, now, strict=True)):

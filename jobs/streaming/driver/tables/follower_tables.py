@@ -189,13 +189,13 @@ def _tell(spec: StreamSpec, name: str, changes: tuple[SchemaChange, ...]) -> Non
 def _refuse(spec: StreamSpec, name: str, fit: Fitting, said: str = "", lacks: Collection[str] = ()) -> None:
     if fit.refused and lacks:
         raise SchemaChangeError(
-            f"stream {spec.stream}: its further table {name} was not made by frazil: {' '.join(fit.refused)}",
+            f"stream {spec.stream}: its dependent table {name} was not made by frazil: {' '.join(fit.refused)}",
             fix=f"{spec.apply_command}, which adds the columns",
         )
     if fit.refused:
         raise SchemaChangeError(
-            f"stream {spec.stream}: its further table {name} cannot take the columns of table {spec.table.name}{said}: "
-            f"{'; '.join(each.rstrip('.') for each in fit.refused)}.",
+            f"stream {spec.stream}: its dependent table {name} cannot take the columns of table "
+            f"{spec.table.name}{said}: {'; '.join(each.rstrip('.') for each in fit.refused)}.",
             fix=f"alter table {name} so that it can, or {_other_way(spec, name)} in streams/{spec.stream}.yaml; then "
             f"frazil run {spec.stream}",
         )

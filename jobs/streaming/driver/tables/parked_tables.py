@@ -120,7 +120,7 @@ def park(stream: OpenStream, unable: Mapping[str, str]) -> None:
     for name, why in unable.items():
         log.error(
             "stream %s: table %s is suspended: %s. Its records become dead letters from here on. Next: %s",
-            *(stream.id, name, why, next_command(stream.id, name)),
+            *(stream.id, name, why.rstrip("."), next_command(stream.id, name)),
         )
 
 

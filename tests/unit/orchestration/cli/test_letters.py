@@ -89,7 +89,7 @@ def test_old_letters_are_deleted_by_the_command_as_each_night(dead_letters: Dead
     text = dead_letters.spec_file.read_text()
     dead_letters.spec_file.write_text(text.replace("park_after: 2}", "park_after: 2}, dead_letters: {keep: 30d}"))
     dry = frazil(dead_letters, "letters", "payments", "--expire", "--dry-run").output
-    assert "2 letters first seen before" in dry
+    assert "2 dead letters first seen before" in dry
     assert "would be deleted, of which 2 had never come back" in dry
     assert dead_letters.states() == {"new": 3}
     assert facts(dead_letters, "letters", "payments", "--expire")["changed"] == 2
@@ -106,7 +106,7 @@ def test_a_dry_run_counts_the_letters_of_a_decision(dead_letters: DeadLetterWorl
         dry = frazil(dead_letters, "letters", "payments", decision, "why", "--dry-run")
         assert (dry.exit_code, dry.output.splitlines()[0]) == (
             0,
-            f"payments: the decision would be about {count} letters. Nothing was changed.",
+            f"payments: the decision would be about {count} dead letters. Nothing was changed.",
         )
         found = facts(dead_letters, "letters", "payments", decision, "why", "--dry-run")
         assert (found["changed"], found["would_change"]) == (0, count)
@@ -156,7 +156,7 @@ def test_a_correction_that_is_none_is_told_by_file_and_line(dead_letters: DeadLe
         ("decode:\n  schema: id strin\n", "patch.yaml:2: decode.schema: "),
         ("# c\ntable: {name: a.b}\n", "patch.yaml:2: table: a correction cannot change it; it may change decode"),
         ("errors:\n  dead_letters: {table: a.b}\n", "patch.yaml:2: errors.dead_letters: a correction cannot change it"),
-        ("errors: {tolerance: all}\n", "patch.yaml:1: errors.tolerance: it does not matter to a replay: letters that"),
+        ("errors: {tolerance: all}\n", "patch.yaml:1: errors.tolerance: it does not matter to a replay: records that"),
         ("errors:\n  replay: {automatic: true}\n", "patch.yaml:2: errors.replay.automatic: it does not matter to a"),
         ("errors: {stop_above: off}\n", "patch.yaml:1: errors.stop_above: it does not matter to a replay"),
         ("decode: [\n", "patch.yaml:2: is not YAML"),

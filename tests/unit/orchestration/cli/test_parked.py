@@ -41,7 +41,7 @@ def test_status_names_it_with_since_when_and_its_letters(stream: RoutedStream) -
     (told,) = json.loads(command(stream, "status", "--json").stdout)["streams"]
     assert told["parked"].keys() == {DELETES}
     assert told["parked"][DELETES]["dead_letters"] == 4 and told["parked"][DELETES]["since"].startswith("20")
-    assert f"parked: {DELETES}" in command(stream, "status").output
+    assert f"suspended: {DELETES}" in command(stream, "status").output
     said = CliRunner().invoke(main, ["--home", str(stream.home), "status"]).output
     assert (
         f"! payments: table {DELETES} is suspended since" in said

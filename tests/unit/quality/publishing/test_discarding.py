@@ -251,7 +251,7 @@ class TestRefusals:
         gated = {"contract": {"expectations": [not_null]}, "publish": {"gate": "contract"}}
         world = BranchWorld(tmp_path / "home", **gated)
         world.land(1)
-        with pytest.raises(FrazilError, match="do not say which records they are of") as refused:
+        with pytest.raises(FrazilError, match="do not name their records") as refused:
             plan_discard(world.spec, world.settings, world.catalog(), "x", "y")
         assert "frazil release payments" in (refused.value.fix or "")
 

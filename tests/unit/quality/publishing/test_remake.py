@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_the_stream_and_its_replays_go_on_where_they_stood(world: BranchWorld) -
     made_again(world)
     for stream, past in histories.items():
         found = stamp_history.history_of(on_branch(world.table(), "ingest"), stream)
-        assert found == past
+        assert (replace(found, begun={}), found.kept) == (past, past.kept)
         assert found.newest is not None and not found.rolled_back
     world.claim()
     stamp = world.target().read()
@@ -358,7 +359,7 @@ def test_a_branch_that_was_moved_back_behind_its_remake_is_told(world: BranchWor
     with world.table().manage_snapshots() as change:
         change.create_branch(stood, "ingest")
     world.land(1)
-    with pytest.raises(Exception, match="moved back behind that"):
+    with pytest.raises(Exception, match="it was moved back to an earlier one"):
         world.publish()
     answer_rollback(world.spec, world.settings, world.catalog(), "leave-out", "w: y")
     rows = world.land(1)

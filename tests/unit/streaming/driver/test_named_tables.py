@@ -107,7 +107,7 @@ def test_no_value_names_a_table_of_somebody_else(tmp_path: Path) -> None:
     one.land(record("theirs", 2), batch=1)
     assert one.runs == 1, "it is not looked up again"
     assert one.placed() == {DEAD: [0, 2, 3], "events.a": [1]}
-    assert "events.theirs is there" in reasons(one)[0]
+    assert "events.theirs exists" in reasons(one)[0]
     assert one.catalog.load_table("events.theirs").metadata.current_snapshot_id is None
     audited(one)
 

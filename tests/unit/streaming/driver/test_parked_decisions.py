@@ -110,10 +110,13 @@ def test_where_nobody_knows_what_failed_the_stream_asks_for_the_columns(tmp_path
     one.catalog.drop_table(DELETES)
     after = again(one, 20, PARK)
     with pytest.raises(
-        StreamStopped, match=f"that table {SINK} is past, 1 had failed and would not fail now: {DELETES} was"
+        StreamStopped, match=f"that table {SINK} has passed, 1 had failed and would not fail now: {DELETES} was"
     ) as stopped:
         after.land(batch=0)
-    assert stopped.value.fix is not None and f"put {DELETES} or create it with its former columns" in stopped.value.fix
+    assert (
+        stopped.value.fix is not None
+        and f"restore {DELETES}, or create it with its former columns" in stopped.value.fix
+    )
     assert letters(after) == {} and after.offsets(CHANGES) == [0, 1]
     after.catalog.create_table(DELETES, schema, partition_spec=spec)
     third = again(after, 30, PARK)

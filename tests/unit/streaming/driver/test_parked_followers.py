@@ -123,7 +123,9 @@ def test_one_that_cannot_take_the_columns_of_the_own_table_is_parked(opened: Ope
         changed_type(one, UPDATES)
         one.stream.targets[UPDATES].read()
     one.produce("events", *SECOND)
-    with pytest.raises(TableUnableError, match=f"{UPDATES} takes no commits, and is parked: .*cannot take the columns"):
+    with pytest.raises(
+        TableUnableError, match=f"{UPDATES} takes no commits, and is suspended: .*cannot take the columns"
+    ):
         one.land(2)
     assert parked(one) == {UPDATES}
     assert not one.stream.folder.pending_records()
@@ -133,7 +135,7 @@ def test_one_that_cannot_take_the_columns_of_the_own_table_is_parked(opened: Ope
     assert held == ([5] if open_ else [6]), "of what it has there is no letter"
     assert all("more" in after.columns(each) for each in (OWN, CHANGES)) and "more" not in after.columns(UPDATES)
     audited(after)
-    with pytest.raises(SchemaChangeError, match=f"further table {UPDATES} cannot take the columns") as told:
+    with pytest.raises(SchemaChangeError, match=f"dependent table {UPDATES} cannot take the columns") as told:
         unpark(after, UPDATES)
     assert told.value.fix == f"alter table {UPDATES} so that it can; then give the same answer again"
     with after.catalog.load_table(UPDATES).update_schema() as update:

@@ -209,7 +209,7 @@ def test_one_whose_alteration_or_commit_the_catalog_refuses_is_parked(
     back = refuses_commits(monkeypatch, A)
     one.produce("a", {"id": 3, "more": 1})
     one.produce("b", {"name": "y", "more": 1})
-    with pytest.raises(TableUnableError, match=f"{A} takes no commits, and is parked: "):
+    with pytest.raises(TableUnableError, match=f"{A} takes no commits, and is suspended: "):
         one.land(1)
     assert parked(one) == {A} and not one.stream.folder.pending_records()
     after = opened(20)

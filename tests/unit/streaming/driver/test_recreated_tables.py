@@ -121,7 +121,7 @@ def test_a_table_of_the_file_or_one_that_another_took_the_name_of_stops_the_stre
         spec = without_dropped(one.stream.spec, one.catalog)
         return opening._targets(spec, one.settings, one.catalog, {}, lambda: pytest.fail("its columns are declared"))
 
-    with pytest.raises(TableGoneError, match=r"events\.file is missing"):
+    with pytest.raises(TableGoneError, match=r"table events\.file was dropped"):
         targets()
     other = SimpleNamespace(spec=one.stream.spec, id="payments")
     with pytest.raises(TableGoneError), reopened_where_dropped(other):  # pyright: ignore[reportArgumentType]
