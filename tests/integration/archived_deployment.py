@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # Fields whose values depend on the time of the question.
 _MOVING = {"silent_seconds", "lag_seconds", "complete_through", "seconds"}
-# Texts for people, which a release may put better.
-_PROSE = {"sentence"}
+# Parts of sentences that this release words in another way.
+_REWORDED = {"holds what the stream declares": "fits the stream's columns"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +131,23 @@ class ArchivedDeployment:
 
 
 def differences(before: Any, now: Any, place: str = "$") -> Iterator[str]:
-    """Values of a document that have changed and keys that it lacks now. New keys and new wording are no difference."""
+    """Values of a document that have changed and keys that it lacks now; new keys are no difference."""
     if isinstance(before, dict) and isinstance(now, dict):
         yield from (f"{place}.{key} is gone" for key in before.keys() - now.keys())
-        for key in before.keys() & now.keys() - _MOVING - _PROSE:
+        for key in before.keys() & now.keys() - _MOVING:
             yield from differences(before[key], now[key], f"{place}.{key}")
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for index, (element, other) in enumerate(zip(before, now, strict=True)):
             yield from differences(element, other, f"{place}[{index}]")
-    elif before != now:
+    elif _as_worded_now(before) != now:
         yield f"{place}: {before!r} is {now!r}"
+
+
+def _as_worded_now(value: Any) -> Any:
+    if isinstance(value, str):
+        for old, new in _REWORDED.items():
+            value = value.replace(old, new)
+    return value
 
 
 def key_paths(document: Any, place: str = "$") -> set[str]:

@@ -96,7 +96,7 @@ def changed_problems(decoded: Schema, behind: Columns, added: frozenset[str]) ->
             said = f"would take the place of the column '{each.name}' that is decoded: give it another name"
             problems.append((("transform",), said))
         elif now is None or now.required != each.required or not same(now.field_type, each.field_type):
-            told = "is dropped" if now is None else f"is {with_null(now)}"
-            said = f"the column '{each.name}' is {with_null(each)} as it is decoded, and {told} behind the steps"
+            fate = "is dropped" if now is None else f"is {with_null(now)}"
+            said = f"the column '{each.name}' is {with_null(each)} as it is decoded, and {fate} behind the steps"
             problems.append((("transform",), f"{said}: declare the columns in decode.schema"))
     return problems

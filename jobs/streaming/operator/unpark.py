@@ -51,8 +51,10 @@ def refuse_unless_parked(spec: StreamSpec, table: str, newest: Stamp | None) -> 
     parked = sorted(newest.parked) if newest else []
     if table in parked:
         return
-    told = f"suspended are {', '.join(parked)}" if parked else "none is"
-    raise NothingToAcceptError(f"table {table} of stream {spec.stream} is not suspended; {told}", fix="frazil status")
+    suspended = f"suspended are {', '.join(parked)}" if parked else "none is"
+    raise NothingToAcceptError(
+        f"table {table} of stream {spec.stream} is not suspended; {suspended}", fix="frazil status"
+    )
 
 
 def unpark_table(

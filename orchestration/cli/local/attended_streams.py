@@ -1,4 +1,4 @@
-"""Streams that run on this machine, whoever started them."""
+"""Streams whose drivers run on this machine, or are restarted there by a watchdog."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class History:
         removed: Records that a rollback took out of the table, by partition; empty without a rollback.
         rolled_back: Whether somebody rolled the table back, or may have.
         doubt: Whether a rollback can be neither shown nor excluded.
-        begun: First offsets of what a rollback took out, if all of its snapshots still exist. The table had nothing of
-            the stream between the kept stamps' positions and these.
+        lost_start: First offsets of the lost batches, if all lost snapshots still exist. Between the kept stamps'
+            positions and these, the stream landed nothing in the table.
     """
 
     newest: Stamp | None
@@ -56,12 +56,12 @@ class History:
     removed: dict[TopicPartition, OffsetRange]
     rolled_back: bool
     doubt: bool = False
-    begun: Positions = field(default_factory=dict)
+    lost_start: Positions = field(default_factory=dict)
 
     @property
     def kept(self) -> Positions:
         """Positions by the stamps that the branch still has; `newest` has the positions before a rollback."""
-        return pointwise_max([_stands_by(self.stamped_ancestor, self.newest), self.begun])
+        return pointwise_max([_stands_by(self.stamped_ancestor, self.newest), self.lost_start])
 
 
 def history_of(table: Table, stream: str) -> History:
@@ -154,8 +154,8 @@ def _compared(
     moved = found is not None and found.sequence < (recorded.last_move or 0)
     if found is not None and moved and _only_answers_lost(metadata, stream, recorded, found, along):
         return History(recorded, found, {}, rolled_back=False)
-    begun = _begun(metadata, stream, recorded, along)
-    kept = pointwise_max([_stands_by(found, recorded), begun])
+    lost_start = _lost_start(metadata, stream, recorded, along)
+    kept = pointwise_max([_stands_by(found, recorded), lost_start])
     # One commit writes both, so they differ only if the branch was moved since.
     removed = {
         partition: OffsetRange(kept.get(partition, 0), offset)
@@ -175,8 +175,8 @@ def _compared(
         removed |= {p: OffsetRange(at, stands[p]) for p, at in back.items()}
         # If stamps have expired, nobody knows whether the table was moved back in between.
         doubt = not removed and bool(recorded.position)
-        return History(recorded, found, removed, rolled_back=True, doubt=doubt, begun=begun)
-    return History(recorded, found, removed, rolled_back=bool(removed), begun=begun)
+        return History(recorded, found, removed, rolled_back=True, doubt=doubt, lost_start=lost_start)
+    return History(recorded, found, removed, rolled_back=bool(removed), lost_start=lost_start)
 
 
 def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartition, int]:
@@ -225,14 +225,16 @@ def _lowest(
     return lowest
 
 
-def _begun(metadata: TableMetadata, stream: str, recorded: Stamp, along: list[Snapshot]) -> dict[TopicPartition, int]:
+def _lost_start(
+    metadata: TableMetadata, stream: str, recorded: Stamp, along: list[Snapshot]
+) -> dict[TopicPartition, int]:
     """First offsets of the lost batches; empty if some of them have expired, or if an answer was lost with them."""
     ids = {each.snapshot_id for each in along}
     last = next((each for each in metadata.snapshots if each.sequence_number == recorded.sequence), None)
-    begun: dict[TopicPartition, int] = {}
+    lost_start: dict[TopicPartition, int] = {}
     for each in ancestors(metadata, last.snapshot_id) if last is not None else ():
         if each.snapshot_id in ids:
-            return begun
+            return lost_start
         stamp = _summary_stamp(metadata, each, stream)
         if stamp is None or stamp.kind == "claim":
             continue
@@ -240,7 +242,7 @@ def _begun(metadata: TableMetadata, stream: str, recorded: Stamp, along: list[Sn
             return {}
         stood = {**stamp.start, **{partition: part.stood for partition, part in stamp.parts.items()}}
         for partition, at in stood.items():
-            begun[partition] = min(at, begun.get(partition, at))
+            lost_start[partition] = min(at, lost_start.get(partition, at))
     return {}
 
 

@@ -62,17 +62,17 @@ def followed_findings(spec: StreamSpec, metadata: TableMetadata) -> tuple[list[F
         return [said("wrong", problem.message, problem.fix or "")], None
     fix, apply = f"correct {file}, or alter table {name}", f"frazil schema apply {spec.stream}"
     if found.problems:
-        told = [said("wrong", f"{field_path(place)}: {problem}", fix) for place, problem in found.problems]
-        return told, found
-    told = [said("wrong", f"table {name}: {why}", misfit_fix(spec, metadata.schema())) for why in found.refused]
-    told += [
+        findings = [said("wrong", f"{field_path(place)}: {problem}", fix) for place, problem in found.problems]
+        return findings, found
+    findings = [said("wrong", f"table {name}: {why}", misfit_fix(spec, metadata.schema())) for why in found.refused]
+    findings += [
         said("wrong", f"table {name}: {each}, which evolve.{each.change} leaves to you", apply)
         for each in found.unasked(spec)
     ]
-    if found.changes and not told:
+    if found.changes and not findings:
         changes = "; ".join(map(str, found.changes))
-        told = [said("unchecked", f"table {name} lacks columns of the steps; the next run adds them: {changes}")]
-    return told, found
+        findings = [said("unchecked", f"table {name} lacks columns of the steps; the next run adds them: {changes}")]
+    return findings, found
 
 
 def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> Iterator[Finding]:
@@ -115,8 +115,8 @@ def check_followers(spec: StreamSpec, own: TableMetadata, catalog: Catalog) -> I
             said = f"table {name} cannot take the columns of table {spec.table.name}: {each}"
             yield Finding(spec.stream, "table", "wrong", said, fix)
         if fit.changes and not fit.refused:
-            told = "; ".join(map(str, fit.changes))
-            said = f"table {name} lacks columns of table {spec.table.name}; the next run adds them: {told}"
+            changes = "; ".join(map(str, fit.changes))
+            said = f"table {name} lacks columns of table {spec.table.name}; the next run adds them: {changes}"
             yield Finding(spec.stream, "table", "unchecked", said)
 
 

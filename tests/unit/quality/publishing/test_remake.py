@@ -117,7 +117,7 @@ def test_the_stream_and_its_replays_go_on_where_they_stood(world: BranchWorld) -
     made_again(world)
     for stream, past in histories.items():
         found = stamp_history.history_of(on_branch(world.table(), "ingest"), stream)
-        assert (replace(found, begun={}), found.kept) == (past, past.kept)
+        assert (replace(found, lost_start={}), found.kept) == (past, past.kept)
         assert found.newest is not None and not found.rolled_back
     world.claim()
     stamp = world.target().read()
